@@ -1,0 +1,71 @@
+"""What a run left behind, with the hash of each part: the runner writes it, the service checks it."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from workflow_schemas.usage import Usage
+
+EndReason = Literal[
+    "completed",        # the agent finished by itself
+    "max_turns",        # the limit of model calls was reached
+    "deadline",         # the time was up
+    "interrupted",      # a person or the service stopped it
+    "budget",           # the token budget was spent
+    "model_error",      # the model could not be reached or refused
+    "agent_error",      # the agent's process failed
+    "input_error",      # the inputs could not be put into the workspace
+    "runner_crashed",   # the runner was restarted in the middle of the run
+    "sandbox_lost",     # the sandbox was gone or replaced
+]
+"""Why a run ended; told to the user in the receipt."""
+
+
+class OutputFile(BaseModel):
+    """One file the run wrote for the user."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str = Field(description="Name in the session's file store.")
+    role: Literal["patch", "workspace", "events", "log", "manifest", "output"] = Field(description="What the file is.")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the bytes as the runner wrote them.")
+    size_bytes: int = Field(ge=0, description="Size in bytes.")
+    byte_exact: bool = Field(description="True for archives, which the platform stores as they are; text may be re-encoded.")
+
+
+class PatchFacts(BaseModel):
+    """What is known about the change of the workspace."""
+
+    model_config = ConfigDict(frozen=True)
+
+    base_commit: str | None = Field(None, description="Commit at HEAD when the turn began, if the workspace is a git repository.")
+    base_tree: str = Field(description="Git tree of the workspace when the turn began.")
+    result_tree: str = Field(description="Git tree of the workspace when the turn ended.")
+    base_is_commit: bool = Field(False, description="True when `base_tree` is the tree of `base_commit`: the patch applies to a clone.")
+    proven: bool = Field(description="True when the patch, applied to the base tree, gave exactly the result tree.")
+    reason: str = Field("", description="Why the patch is not proven.")
+    files_changed: int = Field(0, ge=0, description="Number of files that differ.")
+    insertions: int = Field(0, ge=0, description="Added lines, binary files not counted.")
+    deletions: int = Field(0, ge=0, description="Removed lines, binary files not counted.")
+    changed_paths: tuple[str, ...] = Field((), description="Changed paths, at most 200; undecodable bytes are escaped.")
+
+
+class RunManifest(BaseModel):
+    """Everything a run left behind."""
+
+    model_config = ConfigDict(frozen=True)
+
+    schema_version: str = Field("1", description="Version of this manifest.")
+    run_id: str = Field(description="Identifier of the run.")
+    turn_number: int = Field(ge=1, description="Position of the turn in its conversation.")
+    end_reason: EndReason = Field(description="Why the run ended.")
+    detail: str = Field("", description="More about the end, for people.")
+    answer: str = Field("", description="Last text of the agent.")
+    session_id: str = Field("", description="Session of the agent SDK.")
+    generation: str = Field("", description="Marker of the sandbox; another marker under the same id is another sandbox.")
+    usage: Usage = Field(default_factory=Usage, description="What the agent reported as used.")
+    patch: PatchFacts | None = Field(None, description="The change of the workspace; absent when it could not be determined.")
+    outputs: tuple[OutputFile, ...] = Field((), description="Files for the user; the manifest's own file is not among them.")
+    remarks: tuple[str, ...] = Field((), description="What was left out or shortened, and why.")
+    wall: str = Field("", description="What separated the agent from the runner.")
+    processes_left: int = Field(0, ge=0, description="Processes of the agent that were alive after the end; 0 is the promise.")

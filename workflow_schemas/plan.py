@@ -1,0 +1,48 @@
+"""The plan of one turn: everything the runner needs to know, and nothing it must not know.
+
+The plan crosses into a hostile sandbox. It holds no key, no token and no address.
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class InputFile(BaseModel):
+    """A file of the conversation that the session's file store holds when the turn starts."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str = Field(description="Name in the file store, as the user gave it; hostile.")
+    kind: Literal["archive", "file"] = Field(description="`archive` is unpacked into the workspace, `file` is copied there.")
+
+
+class Limits(BaseModel):
+    """What the runner enforces inside the sandbox; the service enforces the same from outside."""
+
+    model_config = ConfigDict(frozen=True)
+
+    soft_seconds: float = Field(gt=0, description="Time after which the agent is told to wrap up, in seconds from the start of the run.")
+    hard_seconds: float = Field(gt=0, description="Time after which the agent is stopped and the turn sealed, in seconds.")
+    max_turns: int = Field(ge=1, description="Model calls after which the agent is stopped.")
+    command_timeout_seconds: int = Field(ge=1, description="Limit of one shell command in seconds.")
+    max_output_bytes: int = Field(ge=1024, description="Largest single output file in bytes.")
+    max_unpacked_bytes: int = Field(ge=1024, description="Largest workspace in bytes after unpacking the inputs.")
+    max_files: int = Field(200_000, ge=1, description="Largest number of files the inputs may unpack to.")
+
+
+class TurnPlan(BaseModel):
+    """One turn as the runner sees it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: str = Field(pattern=r"^[A-Za-z0-9-]{8,64}$", description="Identifier of this run of the turn; names its mailbox.")
+    turn_number: int = Field(ge=1, description="Position of the turn in its conversation; part of the output names.")
+    prompt: str = Field(description="What the user asked for.")
+    system_prompt: str = Field(description="System prompt: the administrator's words, the environment, the policy.")
+    model: str = Field(description="Model name the agent asks for; the service decides what it becomes.")
+    tools: tuple[str, ...] = Field(description="Tools the agent is given.")
+    inputs: tuple[InputFile, ...] = Field((), description="Files to put into the workspace, in this order.")
+    limits: Limits = Field(description="Limits in force.")
+    output_stem: str = Field(pattern=r"^[A-Za-z0-9-]{1,64}$", description="Beginning of every output name, such as `turn-001`.")
+    fresh_workspace: bool = Field(True, description="False when a live workspace of the conversation is to be continued.")

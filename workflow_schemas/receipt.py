@@ -1,0 +1,60 @@
+"""The honest receipt of a turn: what ran, what ended it, what survived."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from workflow_schemas.manifest import EndReason
+from workflow_schemas.usage import Usage
+
+
+class StoredFile(BaseModel):
+    """A file record of the user that the turn made."""
+
+    model_config = ConfigDict(frozen=True)
+
+    file_id: str = Field(description="Identifier of the file record.")
+    file_object_id: str = Field("", description="Object id of the record on the platform.")
+    file_path: str = Field("", description="Path of the blob on the platform.")
+    content_type: str = Field("", description="Content type the platform detected.")
+    name: str = Field(description="File name.")
+    role: str = Field(description="What the file is: patch, workspace, events, log, manifest or output.")
+    size_bytes: int = Field(ge=0, description="Size of what is stored, in bytes.")
+    sha256: str = Field(description="SHA-256 of what is stored.")
+    integrity: Literal["exact", "re-encoded", "mismatch", "unlisted"] = Field(
+        description="`exact`: the manifest's hash. `re-encoded`: same text, other bytes. `mismatch`: not what the runner wrote. "
+        "`unlisted`: not in the manifest."
+    )
+
+
+class StepTime(BaseModel):
+    """How long a step of the turn took."""
+
+    model_config = ConfigDict(frozen=True)
+
+    step: str = Field(description="Name of the step.")
+    seconds: float = Field(ge=0, description="Duration in seconds.")
+
+
+class Receipt(BaseModel):
+    """What the user is told about the turn besides the answer."""
+
+    model_config = ConfigDict(frozen=True)
+
+    operation_id: str = Field(description="Identifier of the operation.")
+    turn_number: int = Field(ge=1, description="Position of the turn in its conversation.")
+    end_reason: EndReason = Field(description="Why the turn ended.")
+    detail: str = Field("", description="More about the end, for people.")
+    workspace: Literal["fresh", "continued"] = Field("fresh", description="Whether the turn began with an empty or a live workspace.")
+    sandbox: str = Field("", description="Provider of the sandbox and what separated the agent.")
+    usage: Usage = Field(default_factory=Usage, description="What the turn used, counted at the service.")
+    seconds: float = Field(ge=0, description="Duration of the whole turn.")
+    steps: tuple[StepTime, ...] = Field((), description="Duration of each step.")
+    exchanges: int = Field(0, ge=0, description="Exchanges with the sandbox.")
+    mailbox_bytes_in: int = Field(0, ge=0, description="Bytes sent into the sandbox through the mailbox.")
+    mailbox_bytes_out: int = Field(0, ge=0, description="Bytes received from the sandbox through the mailbox.")
+    patch_proven: bool | None = Field(None, description="Whether the patch is proven to apply; absent without a patch.")
+    processes_left: int = Field(0, ge=0, description="Processes of the agent alive after the end.")
+    files: tuple[StoredFile, ...] = Field((), description="File records of the turn.")
+    lost: tuple[str, ...] = Field((), description="What did not survive, and why.")
+    remarks: tuple[str, ...] = Field((), description="What else the user should know.")
