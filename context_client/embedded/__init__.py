@@ -1,1 +1,1 @@
-"""The Context API on one machine: the same wire as the platform's server, on SQLite, a folder and any sandbox provider."""
+"""The Context API on one machine: the platform's wire on SQLite, a folder and any sandbox."""
