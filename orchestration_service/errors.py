@@ -1,0 +1,122 @@
+"""Everything this service raises on purpose.
+
+ServiceError
+├── CallerError              the caller can put it right; no retry helps
+│   ├── KeyRefused           no key, or not ours
+│   ├── InstanceRefused      another platform instance is meant
+│   ├── IdentityRefused      nobody is named on whose behalf we would act
+│   ├── RequestInvalid       the body cannot be read as a completion request
+│   ├── RequestTooLarge      the body is over the limit
+│   ├── OperationConflict    the operation id belongs to somebody or something else
+│   └── OperationUnknown     there is no such operation for this user
+├── StoreError               the operation store failed; the caller did nothing wrong
+│   ├── StoreFull            no space left
+│   ├── StoreBusy            another process holds it for too long
+│   └── StoreUnusable        not a database, damaged, made by a newer version, not readable
+└── SettingsError            the service is configured wrongly; it does not start
+
+The edge (`routes/problems.py`) turns the first two branches into HTTP answers.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class ServiceError(Exception):
+    """Root of the tree. The message is fit to be shown: what happened and what to do next."""
+
+
+class CallerError(ServiceError):
+    """The request cannot be served as it is; the message tells its sender what to change."""
+
+
+class KeyRefused(CallerError):
+    """The API key is missing or wrong."""
+
+
+class InstanceRefused(CallerError):
+    """The path names a platform instance this service does not serve."""
+
+
+class IdentityRefused(CallerError):
+    """The identity header is missing, unreadable, or names no user."""
+
+
+class RequestInvalid(CallerError):
+    """The body is not a completion request."""
+
+
+class RequestTooLarge(CallerError):
+    """The body is larger than this service accepts.
+
+    Attributes:
+        limit_bytes: The largest body accepted.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(
+            f"The request body is larger than {limit_bytes} bytes. Send less (files travel as attachments, not in the "
+            "request), or raise CLAUDE_CODE_MAX_BODY_BYTES on the service."
+        )
+        self.limit_bytes = limit_bytes
+
+
+class OperationConflict(CallerError):
+    """An operation with this id exists and is not the one the caller means.
+
+    Attributes:
+        operation_id: The id in question.
+    """
+
+    def __init__(self, operation_id: str, reason: str = "belongs to another user or instance") -> None:
+        super().__init__(f"The operation {operation_id!r} {reason}. Start a new one under an id of its own.")
+        self.operation_id = operation_id
+
+
+class OperationUnknown(CallerError):
+    """There is no such operation, at least not for this user.
+
+    Attributes:
+        operation_id: The id in question.
+    """
+
+    def __init__(self, operation_id: str) -> None:
+        super().__init__(f"There is no operation {operation_id!r} of this user here. Check the id, or start a new one.")
+        self.operation_id = operation_id
+
+
+class StoreError(ServiceError):
+    """The operation store failed.
+
+    Attributes:
+        path: Where the store lives, when it lives in a file.
+    """
+
+    def __init__(self, message: str, path: Path | None = None) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class StoreFull(StoreError):
+    """No space is left for the store."""
+
+
+class StoreBusy(StoreError):
+    """Another process kept the store locked for longer than we wait."""
+
+
+class StoreUnusable(StoreError):
+    """The store cannot be opened or read."""
+
+
+class SettingsError(ServiceError):
+    """A setting is missing or wrong.
+
+    Attributes:
+        names: Names of the environment variables concerned.
+    """
+
+    def __init__(self, message: str, names: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.names = names

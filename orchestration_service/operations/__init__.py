@@ -1,0 +1,33 @@
+"""Operations: what was asked, by whom, how far it got, and what came of it."""
+
+from orchestration_service.operations.board import StatusBoard
+from orchestration_service.operations.model import (
+    AcceptedTurn,
+    Created,
+    FinalStatus,
+    NewOperation,
+    Operation,
+    OperationStore,
+    RecordedStep,
+    StoredEvent,
+    StoredMessage,
+    StoredRequest,
+)
+from orchestration_service.operations.orphans import settle_orphans
+from orchestration_service.operations.sqlite import SqliteOperations
+
+__all__ = [
+    "AcceptedTurn",
+    "Created",
+    "FinalStatus",
+    "NewOperation",
+    "Operation",
+    "OperationStore",
+    "RecordedStep",
+    "SqliteOperations",
+    "StatusBoard",
+    "StoredEvent",
+    "StoredMessage",
+    "StoredRequest",
+    "settle_orphans",
+]
