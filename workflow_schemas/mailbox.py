@@ -29,18 +29,18 @@ _BASE64_FROM_BYTES = 64 * 1024
 
 Kind = Literal[
     # service → runner
-    "start",          # body: {"plan": TurnPlan}
-    "model_answer",   # body: {"call_id", "status", "retry_after"?}, data: compressed message or error, base = the request
-    "resend",         # body: {"call_id"}: the base of a request is not known here, send it whole
-    "say",            # body: {"text"}: a message for the agent in the middle of its work
-    "stop",           # body: {"reason": EndReason, "detail"}: end the run and seal it
-    "release",        # body: {}: outputs are collected, the run may be forgotten
+    "start",  # body: {"plan": TurnPlan}
+    "model_answer",  # body: {"call_id", "status", "retry_after"?}, data: compressed message or error, base = the request
+    "resend",  # body: {"call_id"}: the base of a request is not known here, send it whole
+    "say",  # body: {"text"}: a message for the agent in the middle of its work
+    "stop",  # body: {"reason": EndReason, "detail"}: end the run and seal it
+    "release",  # body: {}: outputs are collected, the run may be forgotten
     # runner → service
     "model_request",  # body: {"call_id", "path", "headers", "digest", "base", "stream"}, data: compressed request
-    "event",          # body: an activity event
-    "final",          # body: {"manifest": RunManifest}
+    "event",  # body: an activity event
+    "final",  # body: {"manifest": RunManifest}
     # both
-    "part",           # data: a piece of the next message's attachment
+    "part",  # data: a piece of the next message's attachment
 ]
 
 URGENT: frozenset[str] = frozenset({"model_request", "final"})

@@ -7,16 +7,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from workflow_schemas.usage import Usage
 
 EndReason = Literal[
-    "completed",        # the agent finished by itself
-    "max_turns",        # the limit of model calls was reached
-    "deadline",         # the time was up
-    "interrupted",      # a person or the service stopped it
-    "budget",           # the token budget was spent
-    "model_error",      # the model could not be reached or refused
-    "agent_error",      # the agent's process failed
-    "input_error",      # the inputs could not be put into the workspace
-    "runner_crashed",   # the runner was restarted in the middle of the run
-    "sandbox_lost",     # the sandbox was gone or replaced
+    "completed",  # the agent finished by itself
+    "max_turns",  # the limit of model calls was reached
+    "deadline",  # the time was up
+    "interrupted",  # a person or the service stopped it
+    "budget",  # the token budget was spent
+    "model_error",  # the model could not be reached or refused
+    "agent_error",  # the agent's process failed
+    "input_error",  # the inputs could not be put into the workspace
+    "runner_crashed",  # the runner was restarted in the middle of the run
+    "sandbox_lost",  # the sandbox was gone or replaced
 ]
 """Why a run ended; told to the user in the receipt."""
 

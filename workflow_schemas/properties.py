@@ -44,7 +44,9 @@ class WorkflowProperties(BaseModel):
     )
     sandbox_cpu: float | None = Field(None, gt=0, le=64, description="Processor cores to ask for, where the provider can size a sandbox.")
     sandbox_memory: str | None = Field(
-        None, pattern=r"^\d+(\.\d+)?(Mi|Gi)$", description="Memory to ask for, such as `1Gi`, where the provider can size a sandbox."
+        None,
+        pattern=r"^\d+(\.\d+)?(Mi|Gi)$",
+        description="Memory to ask for, such as `1Gi`, where the provider can size a sandbox.",
     )
     workspace_persistence_mode: Literal["snapshot", "diff", "none"] = Field(
         "snapshot", description="What is kept of the workspace between turns: all of it, only the change, or nothing."
@@ -61,7 +63,10 @@ class WorkflowProperties(BaseModel):
     max_turns: int = Field(60, ge=1, le=500, description="Model calls after which the agent is stopped.")
     max_total_tokens: int | None = Field(None, ge=1000, description="Tokens, in and out, after which the turn is ended.")
     max_output_bytes: int = Field(
-        100 * 1024 * 1024, ge=1024, le=120 * 1024 * 1024, description="Largest single output file in bytes; the platform takes 128 MB."
+        100 * 1024 * 1024,
+        ge=1024,
+        le=120 * 1024 * 1024,
+        description="Largest single output file in bytes; the platform takes 128 MB.",
     )
     command_timeout_seconds: int = Field(120, ge=1, le=1200, description="Limit of one shell command in seconds.")
     model: str | None = Field(None, description="Model name that replaces the deployment name of the main model.")

@@ -1,0 +1,33 @@
+"""Errors of the runner.
+
+RunnerError
+├── WallUnavailable     the agent cannot be separated from the runner here
+├── InputError          the inputs cannot be put into the workspace
+├── WorkspaceError      the workspace cannot be read or recorded
+├── AgentError          the agent's process failed
+└── RunnerUnreachable   no runner answers in this sandbox
+"""
+
+
+class RunnerError(Exception):
+    """Something went wrong inside the sandbox; the message is for the service and may reach the user."""
+
+
+class WallUnavailable(RunnerError):
+    """The agent would not be separated from the runner; nothing is run."""
+
+
+class InputError(RunnerError):
+    """An input is damaged, hostile or too large; nothing of the run was done."""
+
+
+class WorkspaceError(RunnerError):
+    """The workspace cannot be recorded; the archive may still be whole."""
+
+
+class AgentError(RunnerError):
+    """The agent's process could not start, died, or spoke nonsense."""
+
+
+class RunnerUnreachable(RunnerError):
+    """The runner of this sandbox did not come up."""

@@ -1,0 +1,157 @@
+"""The wall between the agent and the runner: bubblewrap inside the sandbox.
+
+Two walls, really. The outer one holds the agent's CLI: its own process, mount, network, IPC and host-name spaces, with the workspace,
+the outputs folder, its configuration and one model socket bound in; the runner's files and processes do not exist there. The inner one
+holds each shell command: a process space of its own without the model socket, so that a command can neither reach the CLI's pipes
+(and forge an event through `/proc/<pid>/fd`) nor call the model by itself. A command's processes end with the command.
+See docs/decisions/0003.
+"""
+
+import asyncio
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner_image.errors import WallUnavailable
+from runner_image.places import Places, agent_cli, bubblewrap
+
+WORKSPACE = "/workspace"
+OUTPUTS = "/outputs"
+CONFIG = "/agent"
+HOME = "/home/agent"
+MODEL_SOCKET = "/run/model/model.sock"
+_CLI = "/opt/agent/claude"
+_TOOLS = "/opt/agent/bin"
+_SHELL = "/opt/agent/shell"
+
+_SYSTEM = (
+    "/usr",
+    "/etc/ld.so.cache",
+    "/etc/alternatives",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/opt/python",
+)
+_LINKS = ("/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32")
+_PASSED = ("CLAUDE_CODE_ENTRYPOINT", "CLAUDE_AGENT_SDK_VERSION", "CLAUDE_CODE_SDK_READS_SESSION_STATE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wall:
+    """What separates the agent in this sandbox."""
+
+    binary: Path
+    """The bubblewrap binary."""
+
+    places: Places
+    """Where things are outside the wall."""
+
+    def describe(self) -> str:
+        """Say what separates the agent, for the manifest."""
+        return "bubblewrap: own processes, mounts, network, IPC and host name; every shell command in a process space of its own"
+
+    def command(self, program: Sequence[str], *, environment: Mapping[str, str], agent: bool = False, writable: bool = True) -> list[str]:
+        """Return the command line that runs a program behind the wall.
+
+        Args:
+            program: Command and arguments, by their paths behind the wall.
+            environment: All environment variables the program gets.
+            agent: Whether the agent's configuration, CLI and model socket are bound in.
+            writable: Whether the workspace may be written.
+        """
+        bind = "--bind" if writable else "--ro-bind"
+        line = [str(self.binary), "--unshare-all", "--die-with-parent", "--new-session", "--hostname", "agent"]
+        line += _system_mounts()
+        line += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--dir", HOME, "--tmpfs", HOME, "--dir", "/run"]
+        line += [bind, str(self.places.workspace), WORKSPACE, bind, str(self.places.outputs), OUTPUTS]
+        if agent:
+            line += ["--bind", str(self.places.agent_config), CONFIG, "--ro-bind", str(agent_cli()), _CLI]
+            line += ["--ro-bind", str(self.binary.parent), _TOOLS, "--ro-bind", str(self._shell_file()), _SHELL]
+            line += ["--bind", str(self.places.model_socket.parent), str(Path(MODEL_SOCKET).parent)]
+        line += ["--chdir", WORKSPACE, "--clearenv"]
+        for name, value in environment.items():
+            line += ["--setenv", name, value]
+        return [*line, "--", *program]
+
+    def install(self, environment: Mapping[str, str]) -> Path:
+        """Write the wrapper that the agent SDK starts in place of the CLI, and return its path."""
+        shell = self._shell_file()
+        shell.write_text(_shell_script(), encoding="utf-8")
+        shell.chmod(0o755)
+        line = self.command([_CLI], environment={**environment, "CLAUDE_CODE_SHELL_PREFIX": _SHELL}, agent=True)
+        at = line.index("--clearenv") + 1
+        quoted = [shlex.quote(word) for word in line]
+        passed = [f'--setenv {name} "${{{name}:-}}"' for name in _PASSED]
+        wrapper = self.places.state / "cli"
+        wrapper.write_text(f'#!/bin/sh\nexec {" ".join([*quoted[:at], *passed, *quoted[at:]])} "$@"\n', encoding="utf-8")
+        wrapper.chmod(0o755)
+        return wrapper
+
+    def _shell_file(self) -> Path:
+        return self.places.state / "shell"
+
+
+async def find_wall(places: Places) -> Wall:
+    """Return the wall of this sandbox after trying it out.
+
+    Raises:
+        WallUnavailable: bubblewrap is missing, or this sandbox does not let it start. The agent must not run then.
+    """
+    binary = bubblewrap()
+    if binary is None:
+        raise WallUnavailable("there is no bubblewrap in this sandbox, so the agent could not be kept apart from the runner")
+    wall = Wall(binary=binary, places=places)
+    process = await asyncio.create_subprocess_exec(
+        *wall.command(["/bin/sh", "-c", "test ! -e /run/claude-code"], environment=base_environment()),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await process.communicate()
+    if process.returncode != 0:
+        raise WallUnavailable(
+            f"bubblewrap does not start in this sandbox ({said.decode(errors='replace').strip()[:300]}); "
+            "the sandbox needs a non-root user and user namespaces"
+        )
+    return wall
+
+
+def base_environment() -> dict[str, str]:
+    """Return the environment that every program behind the wall gets."""
+    search = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    environment = {"PATH": search, "HOME": HOME, "USER": "agent", "LANG": "C.UTF-8", "TERM": "dumb", "TMPDIR": "/tmp"}
+    if Path("/opt/python").is_dir():
+        environment["PATH"] = f"/opt/python/bin:{search}"
+        environment["LD_LIBRARY_PATH"] = "/opt/python/lib"
+    if library := os.environ.get("CLAUDE_CODE_BWRAP_LIBS"):
+        environment["LD_LIBRARY_PATH"] = ":".join(filter(None, (environment.get("LD_LIBRARY_PATH"), library)))
+    return environment
+
+
+def _system_mounts() -> list[str]:
+    mounts: list[str] = []
+    for place in _SYSTEM:
+        if Path(place).exists():
+            mounts += ["--ro-bind", place, place]
+    for place in _LINKS:
+        path = Path(place)
+        if path.is_symlink():
+            mounts += ["--symlink", str(path.readlink()), place]
+        elif path.is_dir():
+            mounts += ["--ro-bind", place, place]
+    if library := os.environ.get("CLAUDE_CODE_BWRAP_LIBS"):
+        mounts += ["--ro-bind", library, library]
+    return mounts
+
+
+def _shell_script() -> str:
+    """Return the program that the CLI puts before each shell command; the command is its first argument."""
+    return (
+        "#!/bin/sh\n"
+        f"exec {_TOOLS}/bwrap --die-with-parent --unshare-pid --unshare-ipc --dev-bind / / --proc /proc --tmpfs /run "
+        f'--remount-ro /run --ro-bind {CONFIG} {CONFIG} -- /bin/bash -c "$1"\n'
+    )
