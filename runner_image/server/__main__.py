@@ -1,0 +1,60 @@
+"""Starts the code-session server: `python -m runner_image.server --uds PATH`.
+
+Order matters for the time to the first answer: the fork server loads beside our own slow imports.
+"""
+
+import contextlib
+import importlib.util
+import resource
+import socket
+import subprocess
+import sys
+
+from .forkserver import ForkServer
+from .settings import ServerSettings, parse_settings
+
+
+def main() -> None:
+    """Serve until SIGTERM."""
+    settings = parse_settings(sys.argv[1:])
+    if settings.user_processes is not None:
+        resource.setrlimit(resource.RLIMIT_NPROC, (settings.user_processes, settings.user_processes))
+    for directory in (settings.data, settings.workspace):
+        with contextlib.suppress(OSError):  # read-only or somebody else's: the first use tells it better
+            directory.mkdir(parents=True, exist_ok=True)
+    settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fork_server = ForkServer(settings.data)
+    listener = _listen(settings)
+    if settings.prewarm_runner:
+        _start_runner(settings)
+
+    from .serving import run  # imports the web server, which takes longer than all of the above
+
+    run(settings, listener, fork_server)
+
+
+def _listen(settings: ServerSettings) -> socket.socket:
+    if settings.fd is not None:
+        return socket.socket(fileno=settings.fd)
+    if settings.uds is not None:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        settings.uds.unlink(missing_ok=True)
+        listener.bind(str(settings.uds))
+    else:
+        listener = socket.create_server((settings.host, settings.port))
+    listener.listen(1024)
+    return listener
+
+
+def _start_runner(settings: ServerSettings) -> None:
+    """Start the runner detached; an image without one still serves code."""
+    if importlib.util.find_spec("runner_image.runner") is None:
+        return
+    words = [sys.executable, "-P", "-m", "runner_image.runner"]
+    places = ["--state", str(settings.state), "--data", str(settings.data), "--workspace", str(settings.workspace)]
+    with contextlib.suppress(OSError), (settings.state / "runner.log").open("ab") as log:
+        subprocess.Popen([*words, *places], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""The five routes of the code-session protocol, and `GET /health`.
+
+The Context API throws the body of every answer away that is not 2xx, so an execution always answers 200 and says inside
+what went wrong. File routes do answer with an error status: there the status is all that is looked at.
+"""
+
+import asyncio
+import mimetypes
+import os
+from collections.abc import Awaitable, Callable
+from urllib.parse import quote
+
+from .errors import BadRequest, NoSuchFile, ServerError
+from .executor import Executor
+from .store import FileEntry, FileStore, OpenFile
+from .upload import receive_upload
+from .wire import ClientLeft, Receive, Scope, Send, body_chunks, header, read_json_object, send_json, send_start
+
+_CHUNK_BYTES = 512 * 1024
+
+Route = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class CodeSessionApp:
+    """The ASGI application; unknown query parameters (`api-version`, `identifier`, `path`) are ignored."""
+
+    def __init__(self, *, executor: Executor, store: FileStore, version: str) -> None:
+        self._executor = executor
+        self._store = store
+        self._version = version
+        self._routes: dict[tuple[str, str], Route] = {
+            ("POST", "/code/execute"): self._execute,
+            ("POST", "/files/upload"): self._upload,
+            ("GET", "/files"): self._list,
+            ("POST", "/files/download"): self._download,
+            ("POST", "/files/delete"): self._delete,
+            ("GET", "/health"): self._health,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        # The platform joins its endpoint and our path as text, so that a trailing slash there arrives doubled here.
+        path = "/" + str(scope["path"]).strip("/")
+        route = self._routes.get((scope["method"], path))
+        try:
+            if route is not None:
+                await route(scope, receive, send)
+            elif any(path == known for _, known in self._routes):
+                await send_json(send, {"detail": f"{path} does not take {scope['method']}."}, 405)
+            else:
+                await send_json(send, {"detail": f"There is no route {path!r} here."}, 404)
+        except ServerError as error:
+            await send_json(send, {"detail": str(error)}, error.http_status)
+        except ClientLeft:
+            return
+
+    async def _execute(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            code = (await read_json_object(receive)).get("code")
+            if not isinstance(code, str):
+                raise BadRequest("The request body has no text under 'code'; send the Python code to run there.")
+        except BadRequest as error:
+            await send_json(send, {"detail": {"results": {}, "output": "", "error": str(error)}})
+            return
+        outcome = await self._executor.execute(code)
+        detail = {"results": outcome.results, "output": outcome.output, "error": outcome.error}
+        await send_json(send, {"detail": detail})
+
+    async def _upload(self, scope: Scope, receive: Receive, send: Send) -> None:
+        name = await receive_upload(self._store, header(scope, b"content-type"), body_chunks(receive))
+        await send_json(send, {"status": "success", "filename": name})
+
+    async def _list(self, scope: Scope, receive: Receive, send: Send) -> None:
+        entries = await asyncio.to_thread(self._store.listing)
+        await send_json(send, {"value": [_item(entry) for entry in entries]})
+
+    async def _download(self, scope: Scope, receive: Receive, send: Send) -> None:
+        name = (await read_json_object(receive)).get("file_name")
+        if not isinstance(name, str):
+            raise BadRequest("The request body has no text under 'file_name'; send the name that the listing gave.")
+        file = await asyncio.to_thread(self._store.open_file, name)
+        try:
+            await _send_file(send, file, name)
+        finally:
+            os.close(file.fd)
+
+    async def _delete(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._executor.kill_leftovers()
+        await asyncio.to_thread(self._store.wipe)
+        await send_json(send, {"status": "success"})
+
+    async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_json(send, {"status": "ready", "version": self._version})
+
+
+def _item(entry: FileEntry) -> dict[str, object]:
+    return entry.to_wire(mimetypes.guess_type(entry.name, strict=False)[0] or "application/octet-stream")
+
+
+async def _send_file(send: Send, file: OpenFile, name: str) -> None:
+    disposition = f"attachment; filename*=utf-8''{quote(name.rpartition('/')[2], safe='', errors='replace')}"
+    headers = [(b"content-type", b"application/octet-stream"), (b"content-disposition", disposition.encode())]
+    first = await asyncio.to_thread(os.read, file.fd, min(_CHUNK_BYTES, file.size_bytes))
+    if len(first) < min(_CHUNK_BYTES, file.size_bytes):
+        raise NoSuchFile(f"The file {name!r} shrank while it was read; ask again.")
+    await send_start(send, 200, file.size_bytes, headers)
+    left = file.size_bytes
+    chunk = first
+    while True:
+        left -= len(chunk)
+        await send({"type": "http.response.body", "body": chunk, "more_body": left > 0})
+        if left <= 0:
+            return
+        chunk = await asyncio.to_thread(os.read, file.fd, min(_CHUNK_BYTES, left))
+        if not chunk:
+            return  # the file shrank: the server cuts the connection, so that the client sees an incomplete body
