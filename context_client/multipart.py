@@ -100,7 +100,6 @@ def _word_decoded(match: re.Match[str]) -> str:
 
 
 def _decoded(data: bytes, charset: str) -> str:
-    try:
-        return data.decode(charset, "replace")
-    except LookupError:
-        return data.decode("utf-8", "replace")
+    # Python has codecs that raise, or make text that no UTF-8 can carry; only plain ones may be named by strangers.
+    known = charset.lower() in {"us-ascii", "iso-8859-1", "iso-8859-15", "windows-1252"}
+    return data.decode(charset if known else "utf-8", "replace")

@@ -61,9 +61,7 @@ class EmbeddedSettings(BaseModel):
         default="loopback",
         description="Which hosts an endpoint override may name; `any` lets callers aim this server at any address.",
     )
-    session_endpoint: str = Field(
-        default="http://sandbox.embedded", description="Address told to callers of create; for display only."
-    )
+    session_endpoint: str = Field(default="http://sandbox.embedded", description="Address told to callers of create; for display only.")
     azure_query_providers: frozenset[str] = Field(
         default=frozenset({DEFAULT_PROVIDER_NAME}), description="Providers whose sandboxes expect `api-version`."
     )

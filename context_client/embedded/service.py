@@ -1,0 +1,44 @@
+"""The embedded Context API without its web part: stores, files, sessions, and the lines to sandboxes."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from context_client.embedded.blobs import BlobFolder, open_blobs
+from context_client.embedded.files import FileService
+from context_client.embedded.lines import open_lines
+from context_client.embedded.provider import SandboxProvider
+from context_client.embedded.records import open_records
+from context_client.embedded.sessions import SessionService
+from context_client.embedded.settings import EmbeddedSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextService:
+    """Everything the routes need; get one from `open_service`."""
+
+    files: FileService
+    """Files of users."""
+
+    sessions: SessionService
+    """Code sessions."""
+
+    blobs: BlobFolder
+    """Where incoming bytes wait and stored ones lie."""
+
+
+@asynccontextmanager
+async def open_service(settings: EmbeddedSettings, *, providers: Mapping[str, SandboxProvider]) -> AsyncIterator[ContextService]:
+    """Open the stores and hold the lines to sandboxes until the end of the block.
+
+    Args:
+        settings: The server's settings.
+        providers: Where sandboxes come from, by wire name; their owner opens and closes them.
+    """
+    async with AsyncExitStack() as stack:
+        blobs = await stack.enter_async_context(open_blobs(settings.folder, settings.instance_id))
+        records = await stack.enter_async_context(open_records(settings.folder / "records.sqlite3", settings.instance_id))
+        lines = await stack.enter_async_context(open_lines(answer_limit=settings.answer_limit_bytes))
+        files = FileService(records=records, blobs=blobs, instance_id=settings.instance_id, policy=settings.files)
+        sessions = SessionService(records=records, blobs=blobs, files=files, lines=lines, providers=dict(providers), settings=settings)
+        yield ContextService(files=files, sessions=sessions, blobs=blobs)

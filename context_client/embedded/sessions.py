@@ -1,0 +1,267 @@
+"""Code sessions: names for sandboxes, and the three things done with them.
+
+uploadFiles and downloadFiles of one session wait for each other, since one wipes what the other reads; the real server
+lets them race. executeCode waits for nobody: a long poll and a quick call run side by side on purpose.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import anyio
+
+from context_client.embedded.blobs import BlobFolder
+from context_client.embedded.container import SandboxLine, StoredItem, unreachable_execution
+from context_client.embedded.files import FileService, NewFile
+from context_client.embedded.identifiers import (
+    new_operation_id,
+    now_nanoseconds,
+    override_session_id,
+    pool_session_id,
+    timestamp,
+)
+from context_client.embedded.lines import SandboxLines
+from context_client.embedded.overrides import OverrideProvider, override_host_problem
+from context_client.embedded.problems import CONTEXT_SERVICE, Problem, SandboxUnreachable, thrown
+from context_client.embedded.provider import SandboxProvider
+from context_client.embedded.records import SESSION_RECORD, UPLOAD_RECORD, Document, RecordStore
+from context_client.embedded.requests import CreateRequest
+from context_client.embedded.settings import EmbeddedSettings
+
+_log = logging.getLogger(__name__)
+_LANGUAGES = ("Python", "CSharp")
+
+
+class SessionService:
+    """Creates code sessions and forwards to their sandboxes."""
+
+    def __init__(
+        self,
+        *,
+        records: RecordStore,
+        blobs: BlobFolder,
+        files: FileService,
+        lines: SandboxLines,
+        providers: Mapping[str, SandboxProvider],
+        settings: EmbeddedSettings,
+    ) -> None:
+        self._records = records
+        self._blobs = blobs
+        self._files = files
+        self._lines = lines
+        self._providers = providers
+        self._settings = settings
+        self._turns = _Turns()
+
+    async def create(self, upn: str, asked: CreateRequest) -> dict[str, Any]:
+        """Name a sandbox and remember it; nothing is started.
+
+        Raises:
+            Problem: 500 with one line per broken rule, or for an unknown provider, as the real server answers.
+        """
+        problems = create_problems(upn, asked, self._settings.override_hosts)
+        if problems:
+            raise thrown(CONTEXT_SERVICE, "\n".join(problems))
+        override = asked.endpoint_provider_override
+        if override is None:
+            self._provider_named(asked.endpoint_provider)
+        session_id = pool_session_id(asked.conversation_id, asked.context) if override is None else override_session_id()
+        endpoint = self._settings.session_endpoint if override is None else override.endpoint
+        document: Document = {
+            "id": session_id,
+            "type": SESSION_RECORD,
+            "instance_id": self._settings.instance_id,
+            "upn": upn,
+            "origin": "",
+            "conversation_id": asked.conversation_id,
+            "endpoint_provider": asked.endpoint_provider,
+            "endpoint": endpoint,
+            "language": asked.language,
+            "created_at": timestamp(now_nanoseconds()),
+            "created_by": upn,
+            "deleted": False,
+            "metadata": {},
+        }
+        if override is not None:
+            document["endpoint_provider_override"] = override.model_dump()
+        await self._records.put(document)
+        return {"session_id": session_id, "endpoint": endpoint}
+
+    async def execute(self, upn: str, session_id: str, code: str) -> dict[str, str]:
+        """Forward code; an unreachable sandbox is part of the answer, not an error.
+
+        Raises:
+            Problem: 500 where the user has no such session.
+        """
+        session = await self._session(upn, session_id)
+        try:
+            async with self._line(session) as line:
+                return await line.execute(code)
+        except SandboxUnreachable as error:
+            return unreachable_execution(str(error))
+
+    async def upload(self, upn: str, session_id: str, file_names: Sequence[str]) -> dict[str, Any]:
+        """Wipe the sandbox's store, then send the conversation's newest files of these names.
+
+        Raises:
+            Problem: 500 where the user has no such session, or the sandbox does not answer; nothing is recorded then.
+        """
+        session = await self._session(upn, session_id)
+        sent = dict.fromkeys(file_names, False)
+        async with self._turns.of(session_id), self._reached(session) as line:
+            if not await line.delete_all():
+                _log.warning("The sandbox of session %r did not empty its file store", session_id)
+            for name in sent:
+                sent[name] = await self._send(line, upn, session["conversation_id"], name)
+        document: Document = {
+            "id": new_operation_id(),
+            "type": UPLOAD_RECORD,
+            "instance_id": self._settings.instance_id,
+            "upn": upn,
+            "origin": "",
+            "code_session_id": session_id,
+            "file_upload_success": sent,
+            "created_at": timestamp(now_nanoseconds()),
+            "created_by": upn,
+            "deleted": False,
+            "metadata": {},
+        }
+        await self._records.put(document)
+        return {
+            "operation_id": document["id"],
+            "file_upload_success": sent,
+            "all_files_uploaded": all(sent.values()),
+        }
+
+    async def download(self, upn: str, session_id: str, operation_id: str) -> tuple[list[Document], list[str]]:
+        """Make new records of what is in the sandbox and was not sent there; each call makes new ones.
+
+        Returns:
+            The records' documents, and what was lost as `{folder}/{name}`.
+
+        Raises:
+            Problem: 500 where the user has no such upload or session, or the sandbox does not answer.
+        """
+        upload = await self._records.find(UPLOAD_RECORD, upn, operation_id)
+        if upload is None or upload["code_session_id"] != session_id:
+            raise thrown(CONTEXT_SERVICE, f"no upload {operation_id!r} in session {session_id!r} for this user")
+        session = await self._session(upn, session_id)
+        made: list[Document] = []
+        lost: list[str] = []
+        async with self._turns.of(session_id), self._reached(session) as line:
+            for item in wanted_items(await line.list_files(), upload["file_upload_success"]):
+                document = await self._fetch(line, session, operation_id, item)
+                if document is None:
+                    lost.append(f"{item.parent}/{item.name}")
+                else:
+                    made.append(document)
+        return made, lost
+
+    async def _send(self, line: SandboxLine, upn: str, conversation_id: str, name: str) -> bool:
+        record = await self._records.newest_file(upn, conversation_id, name)
+        size = None if record is None else await self._blobs.size(record["file_path"])
+        if record is None or size is None:
+            return False
+        return await line.upload(name, self._blobs, record["file_path"], size)
+
+    async def _fetch(self, line: SandboxLine, session: Document, operation_id: str, item: StoredItem) -> Document | None:
+        async with self._blobs.spool() as spool:
+            if not await line.download(item.name, spool, self._settings.body_limit_bytes):
+                return None
+            new = NewFile(
+                upn=session["upn"],
+                file_name=item.name,
+                spool=spool,
+                origin="code-session",
+                conversation_id=session["conversation_id"],
+                metadata={
+                    "code_session_file_upload_record_id": operation_id,
+                    "code_session_file_path": item.parent,
+                },
+            )
+            try:
+                return await self._files.create(new)
+            except Problem as problem:
+                if problem.status == 500:
+                    raise
+                return None  # the gate's refusals are not errors of the call
+
+    async def _session(self, upn: str, session_id: str) -> Document:
+        session = await self._records.find_session(upn, session_id)
+        if session is None:
+            raise thrown(CONTEXT_SERVICE, f"no code session {session_id!r} for this user; create it first")
+        return session
+
+    @asynccontextmanager
+    async def _reached(self, session: Document) -> AsyncIterator[SandboxLine]:
+        try:
+            async with self._line(session) as line:
+                yield line
+        except SandboxUnreachable as error:
+            raise thrown(error.title, str(error)) from error
+
+    def _line(self, session: Document) -> AbstractAsyncContextManager[SandboxLine]:
+        override = session.get("endpoint_provider_override")
+        if override is None:
+            name = session["endpoint_provider"]
+            provider = self._provider_named(name)
+            versioned = name in self._settings.azure_query_providers
+        else:
+            # Checked again: the record may be older than the present setting.
+            problem = override_host_problem(override["endpoint"], self._settings.override_hosts)
+            if problem is not None:
+                raise thrown(CONTEXT_SERVICE, problem)
+            provider, versioned = OverrideProvider(override["endpoint"]), False
+        return self._lines.lend(provider, session_id=session["id"], upn=session["upn"], versioned=versioned)
+
+    def _provider_named(self, name: str) -> SandboxProvider:
+        provider = self._providers.get(name)
+        if provider is None:
+            known = ", ".join(sorted(self._providers)) or "none"
+            raise thrown(CONTEXT_SERVICE, f"endpoint provider {name!r} is not registered; there are: {known}")
+        return provider
+
+
+def create_problems(upn: str, asked: CreateRequest, override_hosts: str) -> list[str]:
+    """List the rules that a request to create a session breaks."""
+    required = ("agent_name", "conversation_id", "context", "endpoint_provider", "language")
+    problems = [f"{name} must not be empty" for name in required if not getattr(asked, name).strip()]
+    if asked.language not in _LANGUAGES:
+        problems.append(f"language {asked.language!r} is not one of {'/'.join(_LANGUAGES)}; its case counts")
+    override = asked.endpoint_provider_override
+    if override is not None:
+        if not override.enabled:
+            problems.append("endpoint_provider_override.enabled must be true; leave the override out instead")
+        if override.upn.lower() != upn.lower():
+            problems.append(f"endpoint_provider_override.upn {override.upn!r} is not the caller's")
+        host_problem = override_host_problem(override.endpoint, override_hosts)
+        if host_problem is not None:
+            problems.append(host_problem)
+    return problems
+
+
+def wanted_items(items: Sequence[StoredItem], uploaded: Mapping[str, bool]) -> list[StoredItem]:
+    """Leave out what was sent into the root, changed or not; the name alone decides."""
+    return [item for item in items if item.parent != "/" or not uploaded.get(item.name, False)]
+
+
+class _Turns:
+    """One at a time per session id, whoever the user is: the sandbox may be shared."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, tuple[anyio.Lock, int]] = {}
+
+    @asynccontextmanager
+    async def of(self, session_id: str) -> AsyncIterator[None]:
+        lock, waiting = self._locks.get(session_id) or (anyio.Lock(), 0)
+        self._locks[session_id] = (lock, waiting + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            _, waiting = self._locks[session_id]
+            if waiting == 1:
+                del self._locks[session_id]
+            else:
+                self._locks[session_id] = (lock, waiting - 1)
