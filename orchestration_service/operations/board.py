@@ -77,9 +77,7 @@ class StatusBoard(anyio.AsyncContextManagerMixin):
         finished_kept: How many ended operations stay in memory; the least recently asked for go first.
     """
 
-    def __init__(
-        self, operations: OperationStore, *, instance_id: str, flush_seconds: float = 0.5, finished_kept: int = 1000
-    ) -> None:
+    def __init__(self, operations: OperationStore, *, instance_id: str, flush_seconds: float = 0.5, finished_kept: int = 1000) -> None:
         self._operations = operations
         self._instance_id = instance_id
         self._flush_seconds = flush_seconds

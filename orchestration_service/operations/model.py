@@ -6,7 +6,7 @@ repeated request or a replica that takes over always finds it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, Protocol
@@ -156,6 +156,10 @@ class AcceptedTurn:
     """The caller's trace context, if there is one."""
 
 
+StartTurn = Callable[[AcceptedTurn], Awaitable[None]]
+"""The pipeline's entry. It only schedules the work: whoever calls it is answering a request."""
+
+
 class OperationStore(Protocol):
     """Where operations live. ``conformance.py`` says in checks what each method promises.
 
@@ -178,9 +182,7 @@ class OperationStore(Protocol):
         """Return what was asked."""
         ...
 
-    async def save_progress(
-        self, operation_id: str, status_message: str, *, prompt_tokens: int = 0, completion_tokens: int = 0
-    ) -> None:
+    async def save_progress(self, operation_id: str, status_message: str, *, prompt_tokens: int = 0, completion_tokens: int = 0) -> None:
         """Keep the progress of a running operation; without effect on one that has ended."""
         ...
 

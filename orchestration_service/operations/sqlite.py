@@ -151,9 +151,7 @@ class SqliteOperations(anyio.AsyncContextManagerMixin):
 
     async def get(self, instance_id: str, operation_id: str) -> Operation | None:
         """Return an operation, or None when there is none."""
-        rows = await self._rows(
-            f"SELECT {COLUMNS} FROM operations WHERE operation_id=? AND instance_id=?", operation_id, instance_id
-        )
+        rows = await self._rows(f"SELECT {COLUMNS} FROM operations WHERE operation_id=? AND instance_id=?", operation_id, instance_id)
         return _operation(rows[0]) if rows else None
 
     async def request(self, operation_id: str) -> StoredRequest:
@@ -163,9 +161,7 @@ class SqliteOperations(anyio.AsyncContextManagerMixin):
             raise OperationUnknown(operation_id)
         return StoredRequest(zlib.decompress(rows[0]["body"]), rows[0]["identity_header"])
 
-    async def save_progress(
-        self, operation_id: str, status_message: str, *, prompt_tokens: int = 0, completion_tokens: int = 0
-    ) -> None:
+    async def save_progress(self, operation_id: str, status_message: str, *, prompt_tokens: int = 0, completion_tokens: int = 0) -> None:
         """Keep the progress of a running operation; without effect on one that has ended."""
         async with self._transaction() as db:
             await db.execute(
@@ -227,9 +223,7 @@ class SqliteOperations(anyio.AsyncContextManagerMixin):
                 row = await cursor.fetchone()
             last = int(row[0]) if row else 0
             stored = [StoredEvent(last + n, {**event, "seq": last + n}) for n, event in enumerate(events, start=1)]
-            await db.executemany(
-                "INSERT INTO events VALUES (?, ?, ?)", [(operation_id, s.sequence, _to_json(s.event)) for s in stored]
-            )
+            await db.executemany("INSERT INTO events VALUES (?, ?, ?)", [(operation_id, s.sequence, _to_json(s.event)) for s in stored])
         return stored
 
     async def events(self, operation_id: str, after: int = 0, limit: int = 500) -> list[StoredEvent]:

@@ -48,8 +48,7 @@ def _of_system(error: OSError, path: Path) -> StoreError:
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return _full(path)
     return StoreUnusable(
-        f"The operation store {str(path)!r} cannot be opened: {error.strerror or error}. "
-        "Name a writable folder in CLAUDE_CODE_DATA_DIR.",
+        f"The operation store {str(path)!r} cannot be opened: {error.strerror or error}. Name a writable folder in CLAUDE_CODE_DATA_DIR.",
         path,
     )
 
