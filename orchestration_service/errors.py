@@ -13,6 +13,10 @@ ServiceError
 │   ├── StoreFull            no space left
 │   ├── StoreBusy            another process holds it for too long
 │   └── StoreUnusable        not a database, damaged, made by a newer version, not readable
+├── TurnError                a turn cannot go on; the text becomes the user's answer
+│   ├── PlanRefused          the request or the agent's configuration does not allow a turn
+│   ├── SandboxUnavailable   no sandbox could be had, or it does not answer
+│   └── SandboxLost          the sandbox was replaced or vanished in the middle of the turn
 └── SettingsError            the service is configured wrongly; it does not start
 
 The edge (`routes/problems.py`) turns the first two branches into HTTP answers.
@@ -120,3 +124,19 @@ class SettingsError(ServiceError):
     def __init__(self, message: str, names: tuple[str, ...]) -> None:
         super().__init__(message)
         self.names = names
+
+
+class TurnError(ServiceError):
+    """A turn cannot go on. The message is written for the user who asked."""
+
+
+class PlanRefused(TurnError):
+    """The request or the agent's configuration does not allow a turn; the message says what to change."""
+
+
+class SandboxUnavailable(TurnError):
+    """No sandbox could be had, or it does not answer."""
+
+
+class SandboxLost(TurnError):
+    """The sandbox was replaced or vanished in the middle of the turn; what was not sealed is gone."""

@@ -1,0 +1,170 @@
+"""From a completion to an explicit plan. Pure: no clock, no network, no file.
+
+Everything an administrator or a user can get wrong ends here in a :class:`PlanRefused` whose text the user reads as the answer.
+"""
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from orchestration_service.errors import PlanRefused
+from orchestration_service.prompting import system_prompt
+from workflow_schemas.plan import InputFile, Limits, TurnPlan
+from workflow_schemas.platform import CompletionRequest, FileHistoryItem, ResourceProblem, resolve_main_model, resolve_prompt
+from workflow_schemas.platform_request import EndpointConfiguration
+from workflow_schemas.properties import WorkflowProperties, read_properties
+
+_ARCHIVES = (".zip", ".tar")
+_SOFT_SHARE = 0.85
+_SETTINGS_TOOL = "claudecode"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxLimits:
+    """What the installation grants every turn, whatever a workflow asks for."""
+
+    max_turn_seconds: float = 1620.0
+    """Longest turn in seconds; the platform's own stop comes at 1800."""
+
+    max_unpacked_bytes: int = 1024 * 1024 * 1024
+    """Largest workspace in bytes after unpacking the inputs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A plan, and what only the service needs to know."""
+
+    plan: TurnPlan
+    """What the runner gets."""
+
+    uploads: tuple[str, ...]
+    """File names to put into the session's file store."""
+
+    sources: tuple[FileHistoryItem, ...]
+    """The files behind the inputs."""
+
+    model: str
+    """Model name for the provider."""
+
+    endpoint: EndpointConfiguration
+    """Where the model is served, and the name of its key."""
+
+    model_parameters: dict[str, Any]
+    """Sampling settings of the model, the workflow's overrides applied."""
+
+    properties: WorkflowProperties
+    """The workflow's settings in force."""
+
+    full_prompt: str
+    """What the portal shows as the prompt."""
+
+    remarks: tuple[str, ...]
+    """What the user should be told about the configuration."""
+
+
+def make_plan(request: CompletionRequest, *, run_id: str, turn_number: int, limits: SandboxLimits, continued: bool = False) -> Planned:
+    """Plan a turn.
+
+    Args:
+        request: What the platform sent.
+        run_id: Identifier of this run.
+        turn_number: Position of the turn in its conversation.
+        limits: What the installation grants.
+        continued: Whether the workspace of the conversation is alive; then only this message's files are put into it.
+
+    Raises:
+        PlanRefused: The request or the agent's configuration does not allow a turn; the text says what to change.
+    """
+    workflow = request.agent.workflow
+    if workflow is None or not workflow.is_ours:
+        kind = workflow.type if workflow else ""
+        raise PlanRefused(
+            f"The agent {request.agent.name!r} has the workflow type {kind!r}, which Claude Code does not run. "
+            "An administrator has to set it to 'external-agent-workflow' with the workflow host 'ClaudeCode'."
+        )
+    try:
+        model, endpoint, overrides = resolve_main_model(request)
+        main_prompt = resolve_prompt(request)
+    except ResourceProblem as problem:
+        raise PlanRefused(str(problem)) from problem
+    if not request.prompt.strip():
+        raise PlanRefused("The message is empty. Say what should be done with the files.")
+    reading = read_properties(_settings(request))
+    properties = reading.properties
+    remarks = list(reading.remarks) + _honest_limits(properties)
+    files = tuple(request.attached_files if continued else request.file_history)
+    names = _unique_names(files)
+    plan = TurnPlan(
+        run_id=run_id,
+        turn_number=turn_number,
+        prompt=request.prompt,
+        system_prompt=system_prompt(request, main_prompt, properties, names, continued=continued),
+        model=properties.model or model.deployment_name,
+        tools=properties.allowed_tools,
+        inputs=tuple(InputFile(name=name, kind=_kind(name)) for name in names),
+        limits=_limits(properties, limits),
+        output_stem=f"turn-{turn_number:03d}",
+        fresh_workspace=not continued,
+    )
+    return Planned(
+        plan=plan,
+        uploads=names,
+        sources=files,
+        model=plan.model,
+        endpoint=endpoint,
+        model_parameters={**model.model_parameters, **overrides},
+        properties=properties,
+        full_prompt=f"{plan.system_prompt}\n\n{plan.prompt}",
+        remarks=tuple(remarks),
+    )
+
+
+def _settings(request: CompletionRequest) -> dict[str, Any]:
+    """Collect the settings from the places an administrator has: the agent's tools first, the workflow's own win.
+
+    The Management Portal can drop the workflow's properties when it saves an agent; those of a tool survive.
+    """
+    merged: dict[str, Any] = {}
+    for tool in request.agent.tools:
+        if tool.name.casefold().startswith(_SETTINGS_TOOL) and isinstance(tool.properties.get("claude_code"), dict):
+            merged.update(tool.properties["claude_code"])
+    workflow = request.agent.workflow
+    own = dict(workflow.properties) if workflow else {}
+    nested = own.pop("claude_code", None)
+    merged.update(own)
+    if isinstance(nested, dict):
+        merged.update(nested)
+    return merged
+
+
+def _honest_limits(properties: WorkflowProperties) -> list[str]:
+    """Name every setting that asks for more than this version grants; what is granted is never weaker than asked."""
+    remarks = []
+    if properties.sandbox_profile != "restricted" or properties.egress_policy.mode != "off":
+        remarks.append("This turn ran without network: only the sandbox profile 'restricted' is available.")
+    if properties.github_integration_mode != "none" or properties.allowed_repo_patterns:
+        remarks.append("Cloning repositories and opening pull requests is not available; attach the repository as an archive.")
+    if properties.workspace_storage_scope == "user":
+        remarks.append("The workspace belongs to this conversation; sharing it between conversations is not available.")
+    return remarks
+
+
+def _limits(properties: WorkflowProperties, limits: SandboxLimits) -> Limits:
+    hard = min(float(properties.sandbox_timeout_seconds), limits.max_turn_seconds)
+    return Limits(
+        soft_seconds=hard * _SOFT_SHARE,
+        hard_seconds=hard,
+        max_turns=properties.max_turns,
+        command_timeout_seconds=min(properties.command_timeout_seconds, int(hard)),
+        max_output_bytes=properties.max_output_bytes,
+        max_unpacked_bytes=limits.max_unpacked_bytes,
+    )
+
+
+def _kind(name: str) -> Any:
+    return "archive" if PurePosixPath(name).suffix.lower() in _ARCHIVES else "file"
+
+
+def _unique_names(files: tuple[FileHistoryItem, ...]) -> tuple[str, ...]:
+    """Return each name once: the platform finds files by name, and gives the newest of that name."""
+    return tuple(dict.fromkeys(item.original_file_name for item in sorted(files, key=lambda item: item.order) if item.original_file_name))

@@ -1,0 +1,156 @@
+"""One turn's hold on a code session: opening it, filling its file store, exchanging frames with the runner, fetching the outputs.
+
+Everything goes through the Context API's four code-session calls, so the sandbox may live anywhere the platform can put one.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from context_client import ContextApiError, ContextClient, FileRecord, Unavailable, UserIdentity
+from orchestration_service.errors import SandboxUnavailable
+from workflow_schemas.errors import FrameError
+from workflow_schemas.mailbox import Exchange, Reply, decode_reply, encode
+
+_ID_CHARACTERS = 128
+_BOOTSTRAP = "from runner_image.exchange import main\nmain({frame!r})\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionSettings:
+    """How code sessions are asked for."""
+
+    endpoint_provider: str = "AzureContainerAppsCustomContainer"
+    """Provider name of the platform."""
+
+    language: str = "Python"
+    """Which of the platform's pools holds our image: `Python` or `CSharp`."""
+
+    context: str = "claude-code"
+    """Keeps our sandbox apart from those of other tools of the conversation."""
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What came out of the session's file store."""
+
+    records: tuple[FileRecord, ...]
+    refused: tuple[str, ...]
+
+
+class Session:
+    """An open code session."""
+
+    def __init__(self, client: ContextClient, identity: UserIdentity, session_id: str) -> None:
+        self._client = client
+        self._identity = identity
+        self.session_id = session_id
+        self.exchanges = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self._upload_id = ""
+
+    async def fill(self, names: Sequence[str]) -> None:
+        """Empty the file store and put the conversation's files of these names into it.
+
+        Raises:
+            SandboxUnavailable: A file did not get there, or the sandbox does not answer.
+        """
+        try:
+            upload = await self._client.upload_to_session(self._identity, self.session_id, list(names))
+        except ContextApiError as error:
+            raise SandboxUnavailable(f"The sandbox could not be prepared: {error}") from error
+        missing = [name for name in names if not upload.file_upload_success.get(name)]
+        if missing:
+            raise SandboxUnavailable(
+                f"These files did not reach the sandbox: {', '.join(missing)}. Attach them again and repeat the request."
+            )
+        self._upload_id = upload.operation_id
+
+    async def exchange(self, exchange: Exchange) -> Reply:
+        """Carry one frame to the runner and one back.
+
+        Raises:
+            SandboxUnavailable: The sandbox did not run the bootstrap, or its answer makes no sense. The exchange may be repeated.
+        """
+        frame = encode(exchange)
+        self.exchanges += 1
+        self.bytes_in += len(frame)
+        try:
+            result = await self._client.execute_code(
+                self._identity, self.session_id, _BOOTSTRAP.format(frame=frame), timeout_seconds=exchange.wait_seconds + 60
+            )
+        except ContextApiError as error:
+            raise SandboxUnavailable(f"The sandbox does not answer: {error}") from error
+        if result.status != "Succeeded":
+            raise SandboxUnavailable(f"The sandbox does not answer: {result.error_output or result.execution_result}")
+        self.bytes_out += len(result.standard_output)
+        try:
+            return decode_reply(result.standard_output)
+        except FrameError as error:
+            said = result.error_output.strip()[-500:] or str(error)
+            raise SandboxUnavailable(f"The sandbox does not run this project's runner: {said}") from error
+
+    async def fetch(self) -> Fetched:
+        """Turn the outputs in the file store into the user's file records. Not repeatable: each call makes new records.
+
+        Raises:
+            SandboxUnavailable: The Context API did not do it.
+        """
+        try:
+            download = await self._client.download_from_session(self._identity, self.session_id, self._upload_id)
+        except ContextApiError as error:
+            raise SandboxUnavailable(f"The outputs could not be fetched: {error}") from error
+        return Fetched(records=tuple(download.file_records.values()), refused=tuple(download.errors))
+
+    async def content(self, file_id: str) -> bytes:
+        """Return the stored bytes of a file record.
+
+        Raises:
+            SandboxUnavailable: The record cannot be read.
+        """
+        try:
+            return (await self._client.file_content(self._identity, file_id)).content
+        except ContextApiError as error:
+            raise SandboxUnavailable(f"The stored file {file_id!r} cannot be read back: {error}") from error
+
+
+async def open_session(
+    client: ContextClient, identity: UserIdentity, *, agent_name: str, conversation_id: str, settings: SessionSettings
+) -> Session:
+    """Open the conversation's code session; the sandbox behind it starts with the first use.
+
+    Raises:
+        SandboxUnavailable: The Context API refuses or does not answer.
+    """
+    for attempt in range(3):
+        try:
+            opened = await client.create_code_session(
+                identity,
+                agent_name=agent_name,
+                conversation_id=_short(conversation_id, settings.context),
+                context=settings.context,
+                endpoint_provider=settings.endpoint_provider,
+                language=settings.language,
+            )
+        except Unavailable as error:
+            if attempt == 2:
+                raise SandboxUnavailable(f"The Context API does not answer: {error}") from error
+            await asyncio.sleep(0.5 * 2**attempt)
+        except ContextApiError as error:
+            raise SandboxUnavailable(f"No sandbox could be opened: {error}") from error
+        else:
+            return Session(client, identity, opened.session_id)
+    raise AssertionError("unreachable")
+
+
+def _short(conversation_id: str, context: str) -> str:
+    """Keep `code-{conversation}-{context}` within the platform's 128 characters without two conversations meeting.
+
+    Conversations whose name is cut keep a hash of the whole one; the platform itself would cut off the context.
+    """
+    room = _ID_CHARACTERS - len("code--") - len(context)
+    if len(conversation_id) <= room:
+        return conversation_id
+    return f"{conversation_id[: room - 17]}-{hashlib.sha256(conversation_id.encode()).hexdigest()[:16]}"
