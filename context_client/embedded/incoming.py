@@ -7,6 +7,7 @@ read by ourselves: `filename*` and RFC 2047 words are what .NET clients send.
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from python_multipart import MultipartParser
 from python_multipart.exceptions import MultipartParseError
@@ -16,6 +17,9 @@ from context_client.embedded.blobs import BlobFolder, Spool
 from context_client.embedded.problems import invalid, plain
 from context_client.embedded.requests import check_length, too_large
 from context_client.multipart import file_name_of, parameters_of
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +85,7 @@ class _Parts:
         taken, self.arrived = self.arrived, bytearray()
         return taken
 
-    def callbacks(self) -> dict[str, object]:
+    def callbacks(self) -> "MultipartCallbacks":
         return {
             "on_part_begin": self._headers.clear,
             "on_header_field": lambda data, start, end: self._name.extend(data[start:end]),

@@ -1,0 +1,1 @@
+"""Checks that a server is a Context API, for our own and for others'."""
