@@ -1,9 +1,38 @@
 """Fixtures every test may use."""
 
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
+
+from tests.blocking_calls import BlockingCalls
 
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     """Run async tests on asyncio, the loop the product runs on."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def blocking_calls() -> BlockingCalls:
+    """The one hook of this test run."""
+    hook = BlockingCalls()
+    hook.install()
+    return hook
+
+
+@pytest.fixture(autouse=True)
+def no_blocking_calls(blocking_calls: BlockingCalls) -> Iterator[None]:
+    """Fail a test during which our source blocked the event loop; the remedy is a worker thread."""
+    with blocking_calls.watching() as found:
+        yield
+    assert not found, "our source blocked the event loop"
+
+
+@pytest.fixture
+def short_directory() -> Iterator[Path]:
+    """An empty folder with a short path: the name of a Unix socket may have 107 bytes, and `tmp_path` is long."""
+    with tempfile.TemporaryDirectory(prefix="cc-") as name:
+        yield Path(name)

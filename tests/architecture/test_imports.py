@@ -22,6 +22,7 @@ EDGES: Mapping[str, tuple[str, ...]] = {
         "orchestration_service/routes/",
         "orchestration_service/routes.py",
         "orchestration_service/scripted/",
+        "runner_image/relay.py",
         "runner_image/server.py",
         "runner_image/server/",
     ),
