@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, SupportsIndex
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = tuple(f"{ROOT / package}/" for package in ("context_client", "orchestration_service", "runner_image", "workflow_schemas"))
 TESTS = f"{ROOT / 'tests'}/"
+Seconds = float | SupportsIndex
 ASYNC_CODE = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 WATCHED = frozenset(
@@ -69,8 +70,8 @@ class BlockingCalls:
             self.is_watching = False
 
 
-def _audited(sleep: Callable[[float], None]) -> Callable[[float], None]:
-    def audited(seconds: float) -> None:
+def _audited(sleep: Callable[[Seconds], None]) -> Callable[[Seconds], None]:
+    def audited(seconds: Seconds) -> None:
         sys.audit("time.sleep", seconds)
         sleep(seconds)
 
@@ -91,7 +92,7 @@ def _source_of(frame: FrameType | None) -> str:
                 break
         elif not place and any(part in file for part in INNOCENT):
             return ""
-        elif file.startswith(TESTS):
+        elif file.startswith(TESTS) and file != __file__:
             return ""
         frame = frame.f_back
     return "" if place in ALLOWED else place
