@@ -3,7 +3,7 @@
 import ast
 import functools
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,3 +93,8 @@ def _walk(node: ast.AST, *, with_type_checking: bool) -> Iterator[ast.AST]:
             continue
         yield child
         yield from _walk(child, with_type_checking=with_type_checking)
+
+
+def told(advice: str, found: Iterable[str]) -> str:
+    """A message that shows every place, where pytest would shorten the list."""
+    return "\n  ".join([advice, *found])

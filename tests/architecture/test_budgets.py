@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator, Mapping
 
-from tests.architecture.source import LIBRARIES, Function, Module, source_modules, test_modules
+from tests.architecture.source import LIBRARIES, Function, Module, source_modules, test_modules, told
 
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 40
@@ -24,7 +24,8 @@ def test_no_file_is_too_long() -> None:
 def test_long_functions_are_few_and_each_has_a_reason() -> None:
     lengths = {f"{module.path}:{name}": _length(function) for module in source_modules() for name, function in module.functions()}
     long = {name: lines for name, lines in lengths.items() if lines > MAX_FUNCTION_LINES}
-    assert not {name: lines for name, lines in long.items() if name not in LONG_FUNCTIONS}, "split, or give a reason"
+    unexplained = [f"{name} has {lines}" for name, lines in long.items() if name not in LONG_FUNCTIONS]
+    assert not unexplained, told("split, or give a reason:", unexplained)
     assert set(LONG_FUNCTIONS) <= set(long), "these became short: take them off the list"
     assert len(long) <= len(lengths) * MAX_LONG_FUNCTION_SHARE
 
@@ -32,7 +33,7 @@ def test_long_functions_are_few_and_each_has_a_reason() -> None:
 def test_broad_handlers_that_swallow_are_rare() -> None:
     """An `except Exception` re-raises; the very few that may not are counted."""
     found = [f"{module.path}:{line}" for module in source_modules() for line in _swallowing_handlers(module.tree)]
-    assert len(found) <= MAX_BROAD_HANDLERS, found
+    assert len(found) <= MAX_BROAD_HANDLERS, told("re-raise, or narrow:", found)
 
 
 def test_the_libraries_describe_what_they_offer() -> None:
@@ -43,14 +44,14 @@ def test_the_libraries_describe_what_they_offer() -> None:
         for name, documented in _public_names(module)
     }
     silent = [name for name, documented in offered.items() if not documented]
-    assert len(silent) <= len(offered) * (1 - MIN_PUBLIC_DOCSTRING_SHARE), silent
+    assert len(silent) <= len(offered) * (1 - MIN_PUBLIC_DOCSTRING_SHARE), told("describe:", silent)
 
 
 def test_mocks_are_rare() -> None:
     """Fakes stand at the edges; patching our own code hides what it does."""
     tests = sum(name.startswith("test_") for module in test_modules() for name, _ in module.functions())
     mocks = [f"{module.path}:{line}" for module in test_modules() for line in _mock_calls(module.tree)]
-    assert len(mocks) * 100 <= MAX_MOCKS_PER_HUNDRED_TESTS * tests, mocks
+    assert len(mocks) * 100 <= MAX_MOCKS_PER_HUNDRED_TESTS * tests, told("use a real part:", mocks)
 
 
 def _length(function: Function) -> int:

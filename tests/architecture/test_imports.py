@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.source import ROOT, imported_names, source_modules
+from tests.architecture.source import ROOT, imported_names, source_modules, told
 
 EDGES: Mapping[str, tuple[str, ...]] = {
     # the agent's SDK: its quirks stay in one file
@@ -49,7 +49,7 @@ def test_a_foreign_package_is_imported_only_at_its_edge(packages: str) -> None:
         for name in imported_names(module)
         if name.split(".")[0] in packages.split("|") and not module.path.startswith(EDGES[packages])
     ]
-    assert not strangers
+    assert not strangers, told("only these may: " + ", ".join(EDGES[packages]), strangers)
 
 
 def test_no_import_cycle() -> None:

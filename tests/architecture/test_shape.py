@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.architecture.source import LIBRARIES, Module, source_modules
+from tests.architecture.source import LIBRARIES, Module, source_modules, told
 
 EMPTY_WORDS = {"utils", "util", "helpers", "helper", "common", "base", "manager", "managers", "misc", "impl"}
 EMPTY_CLASS_WORDS = re.compile(r"(?:^|_)(?:Abstract|Mock)(?=[A-Z])|(?:Impl|Manager|Helpers?|Utils?)$")
@@ -17,7 +17,7 @@ READ_ONLY = {"Mapping", "Sequence", "Set", "AbstractSet", "Collection", "Final[M
 
 QUIET_CALLS = frozenset(
     {"frozenset", "tuple", "len", "range", "max", "min", "int", "float", "str", "bytes", "sorted", "get_args", "cast"}
-    | {"compile", "dedent", "join", "encode", "decode", "strip", "format", "split", "items", "keys", "values", "upper"}
+    | {"compile", "dedent", "join", "encode", "decode", "strip", "format", "split", "items", "keys", "values", "upper", "lower"}
     | {"namedtuple", "fromkeys", "getLogger", "ip_network", "field", "create_model"}
 )
 """Functions that may be called while a module is imported: they make a value and touch nothing."""
@@ -43,12 +43,12 @@ def test_names_say_something() -> None:
 
 def test_nothing_mutable_lives_at_module_level() -> None:
     found = [f"{module.path}:{line}: {what}" for module in source_modules() for line, what in _mutable_globals(module)]
-    assert not found, "make it a tuple or frozenset, or annotate it as a Mapping or Sequence"
+    assert not found, told("make it a tuple or frozenset, or annotate it as a Mapping or Sequence:", found)
 
 
 def test_importing_does_no_work() -> None:
     found = [f"{module.path}:{line}: {what}" for module in source_modules() for line, what in _work(module)]
-    assert not found, "move it into a function"
+    assert not found, told("move it into a function:", found)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
