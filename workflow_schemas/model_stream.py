@@ -195,9 +195,9 @@ class MessageAssembler:
         self._problems: list[str] = []
 
     @property
-    def has_content(self) -> bool:
-        """Whether any content block has begun."""
-        return bool(self._blocks)
+    def usage(self) -> JsonObject | None:
+        """Usage as far as it was reported; a stream that breaks has cost something too."""
+        return None if self._message is None else deepcopy(self._message.get("usage"))
 
     @property
     def complete(self) -> bool:

@@ -168,9 +168,7 @@ def _git(folder: Path, *arguments: str, date: str = "2026-01-12T09:30:00+00:00")
         "LC_ALL": "C",
     }
     try:
-        done = subprocess.run(
-            [executable, *arguments], cwd=folder, env=environment, capture_output=True, timeout=_GIT_SECONDS, check=False
-        )
+        done = subprocess.run([executable, *arguments], cwd=folder, env=environment, capture_output=True, timeout=_GIT_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise GitFailed(f"git {arguments[0]} could not run in {str(folder)!r}: {error}") from error
     if done.returncode:

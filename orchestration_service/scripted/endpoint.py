@@ -55,9 +55,7 @@ class _EmbeddedServer(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serve(
-    app: ASGIApp, *, host: str = "127.0.0.1", port: int = 0, uds: Path | None = None
-) -> AsyncIterator[ScriptedEndpoint]:
+async def serve(app: ASGIApp, *, host: str = "127.0.0.1", port: int = 0, uds: Path | None = None) -> AsyncIterator[ScriptedEndpoint]:
     """Serve an app until the block ends; requests that still run then are cut.
 
     Args:

@@ -50,9 +50,7 @@ class Step(_Frozen):
     thinking: str | None = Field(None, description="Text of a thinking block at the start of the answer.")
     text: str | None = Field(None, description="Text of the answer.")
     tool_use: tuple[ToolUse, ...] = Field((), description="Tools asked for after the text, in order.")
-    usage: dict[str, JsonValue] = Field(
-        default_factory=dict, description="Usage to report; what is left out is estimated from the sizes."
-    )
+    usage: dict[str, JsonValue] = Field(default_factory=dict, description="Usage to report; what is left out is estimated from the sizes.")
     stop_reason: str | None = Field(None, description="Why the answer ends; tool_use or end_turn where left out.")
     delay_seconds: float = Field(0, ge=0, le=3600, description="Wait before the first byte.")
     chunk_delay_seconds: float = Field(0, ge=0, le=60, description="Wait between two events of the stream.")

@@ -1,8 +1,8 @@
 """The shipped scripts, played to the real CLI on a real repository, outside any sandbox."""
 
-import subprocess
 from pathlib import Path
 
+import anyio
 import pytest
 from claude_agent_sdk import AssistantMessage, ClaudeAgentOptions, ResultMessage, ToolUseBlock, query
 
@@ -53,7 +53,7 @@ async def play(name: ShippedScript, tmp_path: Path) -> tuple[ScriptedModel, list
             elif isinstance(message, ResultMessage):
                 results.append(message)
     assert len(results) == 1
-    assert subprocess.run(TEST_COMMAND, cwd=workspace, capture_output=True, check=False).returncode == 0
+    assert (await anyio.run_process(TEST_COMMAND, cwd=workspace, check=False)).returncode == 0
     return model, tools, results[0]
 
 
@@ -64,7 +64,7 @@ async def test_the_demo_fixes_the_failing_test(tmp_path: Path) -> None:
     assert result.result is not None
     assert result.result.startswith("All tests pass now.")
     assert [request.step for request in model.received] == [f"steps[{number}]" for number in range(6)]
-    status = subprocess.run(["git", "status", "--short"], cwd=tmp_path / "workspace", capture_output=True, check=True)
+    status = await anyio.run_process(["git", "status", "--short"], cwd=tmp_path / "workspace")
     assert status.stdout.decode().split() == [
         "M",
         "pricing/discount.py",

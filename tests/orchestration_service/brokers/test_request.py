@@ -1,0 +1,156 @@
+"""What a sandbox may ask of a model, and what becomes of it on the way."""
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import SecretStr, ValidationError
+
+from orchestration_service.brokers.call import ModelCall
+from orchestration_service.brokers.request import Refusal, UpstreamRequest, prepare
+from orchestration_service.brokers.route import ModelParameters, ModelRoute
+
+ROUTE = ModelRoute(base_url="http://gateway/prefix/v1/", api_key=SecretStr("k-12345678"), model="deployed")
+BODY: dict[str, Any] = {"model": "asked", "max_tokens": 4000, "messages": [{"role": "user", "content": "hi"}]}
+
+
+def prepared(body: dict[str, Any], route: ModelRoute = ROUTE, **call: Any) -> UpstreamRequest:
+    """Prepare a request that must pass."""
+    request = prepare(route, ModelCall(body=json.dumps(body).encode(), **call))
+    assert isinstance(request, UpstreamRequest)
+    return request
+
+
+def test_model_stream_and_credentials_are_the_routes() -> None:
+    request = prepared(BODY, path="/v1/messages?beta=true", anthropic_beta="a-1,b-2")
+    assert request.url == "http://gateway/prefix/v1/messages?beta=true"
+    assert json.loads(request.content) == {**BODY, "model": "deployed", "stream": True}
+    assert request.headers["x-api-key"] == "k-12345678"
+    assert request.headers["anthropic-beta"] == "a-1,b-2"
+    assert "k-12345678" not in repr(request)
+
+
+def test_counting_tokens_changes_nothing_but_the_model() -> None:
+    route = ROUTE.model_copy(update={"parameters": ModelParameters(temperature=0, max_tokens=10)})
+    request = prepared(BODY, route, path="/v1/messages/count_tokens")
+    assert json.loads(request.content) == {**BODY, "model": "deployed"}
+    assert not request.streams
+
+
+def test_a_strict_gateway_gets_no_betas() -> None:
+    route = ROUTE.model_copy(update={"forward_betas": False})
+    request = prepared(BODY, route, path="/v1/messages?beta=true", anthropic_beta="a-1")
+    assert request.url.endswith("/v1/messages")
+    assert "anthropic-beta" not in request.headers
+
+
+def test_parameters_of_the_route_win() -> None:
+    route = ROUTE.model_copy(update={"parameters": ModelParameters(temperature=0, top_p=0.5, top_k=3, max_tokens=100)})
+    request = prepared({**BODY, "temperature": 1}, route)
+    sent = json.loads(request.content)
+    assert (sent["temperature"], sent["top_k"], sent["max_tokens"], "top_p" in sent) == (0, 3, 100, False)
+    assert request.remarks == (
+        "top_p of the model was left out because temperature is set",
+        "max_tokens was lowered from 4000 to 100",
+    )
+
+
+def test_temperature_gives_way_to_thinking() -> None:
+    route = ROUTE.model_copy(update={"parameters": ModelParameters(temperature=0)})
+    request = prepared({**BODY, "thinking": {"type": "adaptive"}}, route)
+    assert "temperature" not in json.loads(request.content)
+    assert "uses thinking" in request.remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("cap", "thinking"),
+    [(3000, {"type": "enabled", "budget_tokens": 1500}), (1000, {"type": "disabled"})],
+    ids=["smaller_budget", "no_room"],
+)
+def test_a_cap_leaves_a_budget_the_api_accepts(cap: int, thinking: dict[str, Any]) -> None:
+    route = ROUTE.model_copy(update={"parameters": ModelParameters(max_tokens=cap)})
+    request = prepared({**BODY, "thinking": {"type": "enabled", "budget_tokens": 3999}}, route)
+    assert json.loads(request.content)["thinking"] == thinking
+
+
+def user(*blocks: dict[str, Any]) -> dict[str, Any]:
+    """Give a body with these blocks in its user message."""
+    return {"messages": [{"role": "user", "content": list(blocks)}]}
+
+
+URL_IMAGE = {"type": "image", "source": {"type": "url", "url": "https://elsewhere.example/?data=secret"}}
+
+
+@pytest.mark.parametrize(
+    ("extra", "call", "status"),
+    [
+        pytest.param({}, {"path": "/v1/files"}, 404, id="other_path"),
+        pytest.param({}, {"path": "/v1/messages?beta=true&x=1"}, 404, id="other_query"),
+        pytest.param({}, {"path": "/v1/messages/../files"}, 404, id="dots"),
+        pytest.param({}, {"anthropic_beta": "a\r\nx-api-key: b"}, 400, id="header_injection"),
+        pytest.param({}, {"anthropic_version": ""}, 400, id="no_version"),
+        pytest.param({"mcp_servers": [{"type": "url", "url": "https://elsewhere.example"}]}, {}, 403, id="mcp"),
+        pytest.param({"container": "container_1"}, {}, 403, id="container"),
+        pytest.param({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, {}, 403, id="web_search"),
+        pytest.param({"tools": [{"type": "code_execution_20250825", "name": "x"}]}, {}, 403, id="code_execution"),
+        pytest.param(user(URL_IMAGE), {}, 403, id="image_by_address"),
+        pytest.param(user({"type": "document", "source": {"type": "file", "file_id": "f"}}), {}, 403, id="file"),
+        pytest.param(user({"type": "tool_result", "content": [URL_IMAGE]}), {}, 403, id="image_in_result"),
+        pytest.param(user({"type": "document", "source": {"type": "content", "content": [URL_IMAGE]}}), {}, 403, id="nested"),
+        pytest.param(user({"type": "container_upload", "file_id": "f"}), {}, 403, id="container_upload"),
+    ],
+)
+def test_what_a_sandbox_may_not_ask(extra: dict[str, Any], call: dict[str, Any], status: int) -> None:
+    refused = prepare(ROUTE, ModelCall(body=json.dumps({**BODY, **extra}).encode(), **call))
+    assert isinstance(refused, Refusal)
+    assert refused.status == status
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"\xff", b"[" * 100_000], ids=["none", "list", "cut", "bin", "deep"])
+def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
+    refused = prepare(ROUTE, ModelCall(body=body))
+    assert isinstance(refused, Refusal)
+    assert refused.status == 400
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        pytest.param({"tools": [{"name": "Read", "input_schema": {}}, {"type": "custom", "name": "x"}]}, id="own_tools"),
+        pytest.param(user({"type": "image", "source": {"type": "base64", "data": ""}}), id="inline_image"),
+        pytest.param(
+            user({"type": "tool_use", "id": "t", "name": "Write", "input": {"source": {"type": "url"}}}),
+            id="free_json_of_a_tool",
+        ),
+        pytest.param(user({"type": "search_result", "source": "a title"}), id="source_is_text"),
+    ],
+)
+def test_what_the_agents_own_tools_need_passes(extra: dict[str, Any]) -> None:
+    prepared({**BODY, **extra})
+
+
+def test_an_administrator_may_allow_tools_of_the_provider() -> None:
+    route = ROUTE.model_copy(update={"allow_server_tools": True})
+    prepared({**BODY, "tools": [{"type": "web_search_20250305", "name": "web_search"}], **user(URL_IMAGE)}, route)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"base_url": "ftp://x"}, id="scheme"),
+        pytest.param({"base_url": "https://user:k-12345678@x"}, id="credentials_in_address"),
+        pytest.param({"base_url": "https://"}, id="no_host"),
+        pytest.param({"api_key": "k-12345678\n"}, id="line_end_in_key"),
+        pytest.param({"headers": {"bad name": "x"}}, id="header_name"),
+    ],
+)
+def test_a_route_that_cannot_work_is_refused_without_showing_the_key(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        ModelRoute.model_validate({"model": "m", **fields})
+    assert "k-12345678" not in str(caught.value)
+
+
+def test_a_route_never_prints_its_secrets() -> None:
+    route = ModelRoute(model="m", api_key=SecretStr("k-12345678"), auth_token=SecretStr("t-12345678"), headers={"x-key": "h-12345678"})
+    shown = f"{route!r} {route}"
+    assert not any(secret in shown for secret in ("k-12345678", "t-12345678", "h-12345678"))
