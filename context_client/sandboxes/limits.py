@@ -1,0 +1,60 @@
+"""What one local sandbox may use, and what enforces it.
+
+| what                     | enforced by                                                                    |
+|--------------------------|--------------------------------------------------------------------------------|
+| files, in bytes          | the kernel: each writable place is a tmpfs of its own size, all else read-only |
+| files, in number         | the watchdog, once a second: over it the sandbox is ended                      |
+| memory of processes      | the watchdog, once a second: over it the sandbox is ended                      |
+| number of processes      | the kernel (RLIMIT_NPROC inside the sandbox's user namespace), and the watchdog |
+| open files, core dumps   | the kernel (RLIMIT_NOFILE, RLIMIT_CORE)                                        |
+| CPU                      | a lower priority only; a sandbox may use an idle machine in full               |
+| time of one execution    | the server inside                                                              |
+| life without use         | the provider: ended after the cooldown                                         |
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+MEBIBYTE = 1024 * 1024
+
+WRITABLE_PLACES: Mapping[str, int] = MappingProxyType(
+    {
+        "/mnt/data": 640 * MEBIBYTE,
+        "/workspace": 768 * MEBIBYTE,
+        "/outputs": 256 * MEBIBYTE,
+        "/run/claude-code": 512 * MEBIBYTE,
+        "/tmp": 256 * MEBIBYTE,
+        "/home/agent": 64 * MEBIBYTE,
+        "/dev/shm": 64 * MEBIBYTE,
+    }
+)
+"""The only places a sandbox can write to, with their sizes in bytes; they live in memory and vanish with it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxLimits:
+    """What one sandbox may use."""
+
+    places: Mapping[str, int] = field(default_factory=lambda: WRITABLE_PLACES)
+    """Size in bytes of each writable place; every place of `WRITABLE_PLACES` must be there."""
+
+    memory_bytes: int = 2048 * MEBIBYTE
+    """Memory of all processes together, files not counted."""
+
+    processes: int = 512
+    """Processes and threads at the same time."""
+
+    files: int = 500_000
+    """Files and directories in all writable places together."""
+
+    open_files: int = 4096
+    """Open files of one process."""
+
+    niceness: int = 5
+    """How much the sandbox's processes step back behind the service's."""
+
+    def __post_init__(self) -> None:
+        missing = WRITABLE_PLACES.keys() ^ self.places.keys()
+        if missing:
+            raise ValueError(f"These places need a size, no more and no fewer: {sorted(WRITABLE_PLACES)}.")

@@ -1,0 +1,286 @@
+"""Sandboxes on this machine, each behind bubblewrap, one per user and session, started on first use.
+
+It behaves like the platform's session pools: a sandbox that idles is destroyed and the next use silently starts an
+empty one. Unlike there, one that was ended for a reason says so once.
+"""
+
+import compileall
+import itertools
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Self
+
+import anyio
+from anyio import to_thread
+
+from context_client.embedded.provider import SandboxEndpoint
+
+from .advice import advise, read_settings
+from .bubblewrap import BUBBLEWRAP, SOURCES, Source
+from .errors import SandboxEnded, SandboxesClosed, SandboxPoolFull, SandboxUnavailable
+from .launch import Launch, plan_launch, write_synthetic_files
+from .limits import SandboxLimits
+from .rundir import open_run_directory
+from .runtime import Runtime, find_runtime
+from .sandbox import Sandbox, one_shot, start_sandbox
+from .transport import SandboxTransport
+from .watchdog import broken_limit, measure
+
+_TICK_SECONDS = 1.0
+_MAX_REASONS = 1000
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSandboxSettings:
+    """What an administrator may choose for sandboxes on this machine."""
+
+    maximum: int = 20
+    """How many sandboxes may run at the same time."""
+
+    cooldown_seconds: float = 300.0
+    """How long a sandbox may idle before it is destroyed; 300 on the platform."""
+
+    execution_timeout_seconds: float = 100.0
+    """Time limit of one execution inside."""
+
+    call_timeout_seconds: float = 600.0
+    """How long one call to a sandbox may take."""
+
+    prewarm_runner: bool = True
+    """Start the runner with the sandbox, so that its slow imports are done before the work arrives."""
+
+    limits: SandboxLimits = field(default_factory=SandboxLimits)
+    """What each sandbox may use."""
+
+    run_directory: Path | None = None
+    """Where sockets are kept; by default the user's runtime directory or the temporary one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxFacts:
+    """What kind of sandbox the work ran in, for a receipt."""
+
+    kind: Literal["bubblewrap"]
+    """How it is made."""
+
+    version: str
+    """Version of what makes it."""
+
+    network: Literal["none"]
+    """What it can reach."""
+
+    separate_user: bool
+    """Whether each sandbox runs as a user of its own on the host."""
+
+    limits: SandboxLimits
+    """What it may use."""
+
+    enforced: dict[str, str]
+    """What enforces each limit: the kernel at once, or the watchdog within a second."""
+
+
+@dataclass(kw_only=True)
+class _Running:
+    """A sandbox in use."""
+
+    sandbox: Sandbox
+    transport: SandboxTransport
+    endpoint: SandboxEndpoint
+
+
+class LocalSandboxes(anyio.AsyncContextManagerMixin):
+    """The sandboxes of this machine; a `SandboxProvider`, to be used as an async context manager.
+
+    Entering it tries a sandbox out.
+
+    Raises:
+        SandboxUnavailable: On entering, when bubblewrap cannot run here; the message says what to change.
+    """
+
+    def __init__(self, settings: LocalSandboxSettings | None = None) -> None:
+        self._settings = settings or LocalSandboxSettings()
+        self._running: dict[Key, _Running] = {}
+        self._starting: dict[Key, anyio.Lock] = {}
+        self._reserved = 0
+        self._reasons: dict[Key, str] = {}
+        self._slots = itertools.count()
+        self._closed = True
+        self._runtime: Runtime
+        self._directory: Path
+        self._etc: tuple[Source, ...]
+
+    @asynccontextmanager
+    async def __asynccontextmanager__(self) -> AsyncIterator[Self]:
+        async with AsyncExitStack() as stack:
+            self._runtime = await to_thread.run_sync(_find_and_compile)
+            self._directory = stack.enter_context(open_run_directory(self._settings.run_directory))
+            self._etc = write_synthetic_files(self._directory)
+            await self._probe()
+            self._closed = False
+            stack.push_async_callback(self._end_all)
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._watch)
+                try:
+                    yield self
+                finally:
+                    self._closed = True
+                    group.cancel_scope.cancel()
+
+    async def endpoint(self, *, session_id: str, upn: str) -> SandboxEndpoint:
+        """Give the way to a session's sandbox, starting it on first use; concurrent callers share one start.
+
+        Args:
+            session_id: The code session.
+            upn: Whose it is; another user's session of the same name is another sandbox.
+
+        Raises:
+            SandboxPoolFull: As many run as may.
+            SandboxStartFailed: It did not come up.
+            SandboxEnded: It was ended for a reason since its last use; told once.
+            SandboxesClosed: This provider is closed.
+        """
+        key = (upn, session_id)
+        lock = self._starting.setdefault(key, anyio.Lock())
+        async with lock:
+            try:
+                return await self._find_or_start(key)
+            finally:
+                if lock.statistics().tasks_waiting == 0:
+                    self._starting.pop(key, None)
+
+    def describe(self) -> SandboxFacts:
+        """Say what kind of sandbox this is, for a receipt."""
+        return SandboxFacts(
+            kind="bubblewrap",
+            version=".".join(map(str, self._runtime.bubblewrap.version)),
+            network="none",
+            separate_user=os.geteuid() == 0,
+            limits=self._settings.limits,
+            enforced={
+                "places": "kernel",
+                "open_files": "kernel",
+                "processes": "kernel",
+                "memory": "watchdog",
+                "files": "watchdog",
+                "cpu": "priority only",
+            },
+        )
+
+    async def _find_or_start(self, key: Key) -> SandboxEndpoint:
+        if self._closed:
+            raise SandboxesClosed("The local sandboxes are closed; the service is stopping.")
+        running = self._running.get(key)
+        if running is not None and running.sandbox.ended is not None:
+            await self._forget(key, running.sandbox.ended)
+            running = None
+        if (reason := self._reasons.pop(key, None)) is not None:
+            raise SandboxEnded(reason)
+        if running is None:
+            running = await self._start(key)
+        running.transport.touch()
+        return running.endpoint
+
+    async def _start(self, key: Key) -> _Running:
+        if len(self._running) + self._reserved >= self._settings.maximum:
+            raise SandboxPoolFull(self._settings.maximum)
+        self._reserved += 1
+        try:
+            slot = next(self._slots)
+            sandbox = await start_sandbox(self._launch(slot), self._directory / f"{slot}.sock")
+        finally:
+            self._reserved -= 1
+        transport = SandboxTransport(sandbox)
+        endpoint = SandboxEndpoint(
+            base_url="http://sandbox", transport=transport, timeout_seconds=self._settings.call_timeout_seconds
+        )
+        running = self._running[key] = _Running(sandbox=sandbox, transport=transport, endpoint=endpoint)
+        return running
+
+    def _launch(self, slot: int) -> Launch:
+        limits = self._settings.limits
+        words = ["-P", "-m", "runner_image.server", "--fd", "{fd}", "--user-processes", str(limits.processes)]
+        words += ["--timeout-seconds", str(self._settings.execution_timeout_seconds)]
+        if self._settings.prewarm_runner:
+            words.append("--prewarm-runner")
+        return plan_launch(
+            runtime=self._runtime,
+            etc=self._etc,
+            limits=limits,
+            slot=slot,
+            python=self._runtime.python,
+            server_words=tuple(words),
+        )
+
+    async def _probe(self) -> None:
+        """Start the smallest sandbox with another one inside it, as the agent's own wall will be."""
+        launch = plan_launch(
+            runtime=self._runtime,
+            etc=self._etc,
+            limits=self._settings.limits,
+            slot=next(self._slots),
+            python=f"{BUBBLEWRAP}/bwrap",
+            server_words=("--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", self._runtime.python, "-c", ""),
+        )
+        async with one_shot(launch) as (status, said):
+            if status != 0:
+                raise await to_thread.run_sync(_unavailable, self._runtime, f"bubblewrap fails ({status}): {said}")
+
+    async def _watch(self) -> None:
+        """End sandboxes that idle or break a limit, once a second."""
+        limits = self._settings.limits
+        while True:
+            await anyio.sleep(_TICK_SECONDS)
+            for key, running in list(self._running.items()):
+                if running.sandbox.ended is not None:
+                    await self._forget(key, running.sandbox.ended)
+                elif running.transport.idle_seconds() > self._settings.cooldown_seconds:
+                    del self._running[key]
+                    await running.sandbox.end("it was idle.")
+            pids = [running.sandbox.pid for running in self._running.values()]
+            usages = await to_thread.run_sync(measure, pids, limits) if pids else {}
+            for key, running in list(self._running.items()):
+                usage = usages.get(running.sandbox.pid)
+                reason = broken_limit(usage, limits) if usage is not None else None
+                if reason is not None:
+                    await running.sandbox.end(reason)
+                    await self._forget(key, reason)
+
+    async def _forget(self, key: Key, reason: str) -> None:
+        """Drop a sandbox that is gone and keep the reason for the next caller."""
+        running = self._running.pop(key, None)
+        if running is not None:
+            await running.sandbox.end(reason)
+            self._reasons[key] = reason
+            if len(self._reasons) > _MAX_REASONS:
+                del self._reasons[next(iter(self._reasons))]
+
+    async def _end_all(self) -> None:
+        with anyio.CancelScope(shield=True):  # each end has its own deadline
+            async with anyio.create_task_group() as group:
+                for running in self._running.values():
+                    group.start_soon(running.sandbox.end, "the service stopped.")
+            self._running.clear()
+
+
+def _find_and_compile() -> Runtime:
+    """Find the runtime, and compile our modules once: inside, where they are read-only, nothing could be kept."""
+    runtime = find_runtime()
+    for source in runtime.sources:
+        if source.inside.startswith(SOURCES):
+            compileall.compile_dir(source.host, quiet=2)
+    return runtime
+
+
+def _unavailable(runtime: Runtime, reason: str) -> SandboxUnavailable:
+    container = Path("/.dockerenv").exists() or Path("/run/.containerenv").exists()
+    return SandboxUnavailable(
+        reason,
+        advice=advise(
+            read_settings(), binary=runtime.bubblewrap.path, in_container=container, as_root=os.geteuid() == 0
+        ),
+    )
