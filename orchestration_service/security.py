@@ -10,9 +10,9 @@ import hmac
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Protocol
 
 from pydantic import SecretStr
-from starlette.datastructures import Headers
 
 from context_client.errors import IdentityError
 from context_client.identity import UserIdentity
@@ -39,6 +39,14 @@ class Caller:
         return self.identity.upn
 
 
+class HeaderLists(Protocol):
+    """The headers of a request, of any web framework."""
+
+    def getlist(self, key: str) -> list[str]:
+        """Return every value sent under a name, whatever its case."""
+        ...
+
+
 class Doorkeeper:
     """Admits requests that carry our key, mean our instance and name a user.
 
@@ -54,7 +62,7 @@ class Doorkeeper:
         # the same few users poll ten times a second, and a header with many groups costs a millisecond to read
         self._identify = lru_cache(maxsize=256)(_identify)
 
-    def admit(self, instance_id: str, headers: Headers) -> Caller:
+    def admit(self, instance_id: str, headers: HeaderLists) -> Caller:
         """Return the caller of a request.
 
         Raises:
@@ -77,7 +85,7 @@ class Doorkeeper:
         if instance_id.casefold() != self._instance:
             raise InstanceRefused(f"This service does not serve the instance {instance_id!r}. Check the instance id in the path.")
 
-    def _check_key(self, headers: Headers) -> None:
+    def _check_key(self, headers: HeaderLists) -> None:
         values = headers.getlist(API_KEY_HEADER)
         if not values:
             raise KeyRefused(f"The header {API_KEY_HEADER!r} is missing. Send the key of this service in it.")

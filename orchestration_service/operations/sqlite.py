@@ -12,7 +12,7 @@ import json
 import os
 import sqlite3
 import zlib
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,7 +39,7 @@ from orchestration_service.operations.sqlite_schema import COLUMNS, SCHEMA, SCHE
 from workflow_schemas.platform import CompletionResponse, to_wire
 
 ACCEPTED = "Accepted; the turn is about to start."
-FINISHED: dict[FinalStatus, str] = {
+FINISHED: Mapping[FinalStatus, str] = {
     "Completed": "The turn is complete.",
     "Failed": "The turn ended without an answer; the result says why.",
 }

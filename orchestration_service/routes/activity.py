@@ -44,7 +44,7 @@ def router(operations: OperationStore, *, board: StatusBoard, doorkeeper: Doorke
 
     @routes.get(
         "/instances/{instance_id}/async-completions/{operation_id}/events",
-        responses={200: stream, 204: nothing, **documented(400, 401, 403, 404, 422, 503, 507)},
+        responses={200: stream, 204: nothing, **documented(400, 401, 403, 404, 503, 507)},
         response_class=StreamingResponse,
         openapi_extra=extra,
         summary="Watch a completion",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
+import anyio
 from pydantic import ValidationError
 from starlette.requests import Request
 
@@ -9,24 +12,42 @@ from orchestration_service.errors import RequestInvalid, RequestTooLarge
 from orchestration_service.routes.problems import describe_invalid
 from workflow_schemas.platform import CompletionRequest
 
+DISCARD_BYTES = 16 * 1024 * 1024
+"""How much of a refused body is read and thrown away, at most."""
+DISCARD_SECONDS = 5.0
+"""For how long, at most."""
+
 
 async def read_body(request: Request, limit_bytes: int) -> bytes:
     """Return the body.
 
     Raises:
-        RequestTooLarge: It is announced to be, or turns out to be, over the limit; the rest is not read.
+        RequestTooLarge: It is announced to be, or turns out to be, over the limit.
     """
     announced = request.headers.get("content-length", "0")
+    stream = request.stream()
     if announced.isdecimal() and int(announced[:20]) > limit_bytes:
+        await _discard(stream)
         raise RequestTooLarge(limit_bytes)
     chunks: list[bytes] = []
     size = 0
-    async for chunk in request.stream():
+    async for chunk in stream:
         size += len(chunk)
         if size > limit_bytes:
+            await _discard(stream)
             raise RequestTooLarge(limit_bytes)
         chunks.append(chunk)
     return b"".join(chunks)
+
+
+async def _discard(stream: AsyncIterator[bytes]) -> None:
+    """Read on for a while: a sender that is still busy sending would see a reset connection and not our answer."""
+    discarded = 0
+    with anyio.move_on_after(DISCARD_SECONDS):
+        async for chunk in stream:
+            discarded += len(chunk)
+            if discarded > DISCARD_BYTES:
+                return
 
 
 def read_completion(body: bytes) -> CompletionRequest:

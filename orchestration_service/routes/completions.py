@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import re
 import uuid
 from typing import Annotated, Any
@@ -26,8 +25,6 @@ from workflow_schemas.platform import (
     failed_response,
     to_wire,
 )
-
-logger = logging.getLogger(__name__)
 
 ACCEPTED = "The operation is being processed by ClaudeCode."
 NOT_STARTED = "The work could not be started because of a fault in the service. Please send the message again."
@@ -107,8 +104,7 @@ class Acceptance:
         operation = turn.operation
         try:
             await self._start_turn(turn)
-        except Exception as error:  # the operation is stored: its caller must find an end, whatever went wrong here
-            logger.exception("The turn of operation %r could not be started", operation.operation_id)
+        except BaseException as error:  # the operation is stored: whoever polls it must find an end
             result = failed_response(
                 operation.operation_id,
                 NOT_STARTED,
@@ -116,40 +112,21 @@ class Acceptance:
                 agent_name=operation.agent_name,
                 errors=[f"start failed: {type(error).__name__}"],
             )
-            await self._board.finish(operation.operation_id, "Failed", result, status_message=NOT_STARTED)
+            with anyio.CancelScope(shield=True), anyio.move_on_after(5):
+                await self._board.finish(operation.operation_id, "Failed", result, status_message=NOT_STARTED)
+            raise
 
 
 def router(acceptance: Acceptance, *, board: StatusBoard, settings: Settings) -> APIRouter:
     """Return the two routes that start completions."""
     routes = APIRouter(tags=["completions"])
-    extra: dict[str, Any] = {
-        "requestBody": COMPLETION_BODY,
-        "parameters": [IDENTITY_PARAMETER],
-        "security": [{"ApiKey": []}],
-    }
-    refusals = documented(400, 401, 403, 409, 413, 503, 507)
-    answered: dict[int | str, dict[str, Any]] = {200: {"model": CompletionResponse, "description": "The answer."}}
-    accepted: dict[int | str, dict[str, Any]] = {202: {"model": LongRunningOperation, "description": "Accepted; poll the status."}}
 
-    @routes.post(
-        "/instances/{instance_id}/async-completions",
-        status_code=202,
-        responses={**accepted, **refusals},
-        response_class=Response,
-        openapi_extra=extra,
-        summary="Start a completion",
-    )
+    @routes.post("/instances/{instance_id}/async-completions", status_code=202, **_described(202))
     async def start_completion(instance_id: InstanceId, request: Request) -> Response:
         """Accept a completion and answer at once. Repeating a request under its operation id starts nothing new."""
         return _accepted(await acceptance.accept(instance_id, request))
 
-    @routes.post(
-        "/instances/{instance_id}/completions",
-        responses={**answered, **accepted, **refusals},
-        response_class=Response,
-        openapi_extra=extra,
-        summary="Run a completion and wait for it",
-    )
+    @routes.post("/instances/{instance_id}/completions", **_described(200, 202))
     async def run_completion(instance_id: InstanceId, request: Request) -> Response:
         """Start a completion and wait for its answer; after the time limit answer 202, to be polled.
 
@@ -162,6 +139,22 @@ def router(acceptance: Acceptance, *, board: StatusBoard, settings: Settings) ->
         return Response(to_wire(ended.result), media_type="application/json")
 
     return routes
+
+
+def _described(*statuses: int) -> dict[str, Any]:
+    answers: dict[int, dict[str, Any]] = {
+        200: {"model": CompletionResponse, "description": "The answer."},
+        202: {"model": LongRunningOperation, "description": "Accepted; poll the status."},
+    }
+    return {
+        "responses": {**{one: answers[one] for one in statuses}, **documented(400, 401, 403, 409, 413, 503, 507)},
+        "response_class": Response,
+        "openapi_extra": {
+            "requestBody": COMPLETION_BODY,
+            "parameters": [IDENTITY_PARAMETER],
+            "security": [{"ApiKey": []}],
+        },
+    }
 
 
 def _accepted(operation: Operation) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI
@@ -13,7 +14,7 @@ from workflow_schemas.platform import CompletionRequest
 
 STATUS_PATH = "/instances/{instance_id}/async-completions/{operation_id}/status"
 
-IDENTITY_PARAMETER: dict[str, Any] = {
+IDENTITY_PARAMETER: Mapping[str, Any] = {
     "name": IDENTITY_HEADER,
     "in": "header",
     "required": True,
@@ -22,7 +23,7 @@ IDENTITY_PARAMETER: dict[str, Any] = {
     "example": '{"name": "Ann", "upn": "ann@contoso.com", "group_ids": []}',
 }
 
-COMPLETION_BODY: dict[str, Any] = {
+COMPLETION_BODY: Mapping[str, Any] = {
     "required": True,
     "description": "The platform's completion request. Unknown fields are ignored, a null counts as absent.",
     "content": {
@@ -57,6 +58,11 @@ def _described(app: FastAPI) -> dict[str, Any]:
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}", mode="validation")
         schemas.update(schema.pop("$defs", {}))
         schemas[model.__name__] = schema
+    for path in document["paths"].values():
+        for operation in path.values():
+            operation["responses"].pop("422", None)  # FastAPI's word for what we answer with a problem and 400
+    schemas.pop("HTTPValidationError", None)
+    schemas.pop("ValidationError", None)
     components["securitySchemes"] = {"ApiKey": {"type": "apiKey", "in": "header", "name": API_KEY_HEADER}}
     document["paths"][STATUS_PATH] = {"get": _poll()}
     return document

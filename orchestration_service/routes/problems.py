@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -18,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 PROBLEM_TYPE = "application/problem+json"
 
-STATUS: dict[type[errors.ServiceError], HTTPStatus] = {
+STATUS: Mapping[type[errors.ServiceError], HTTPStatus] = {
     errors.KeyRefused: HTTPStatus.UNAUTHORIZED,
     errors.InstanceRefused: HTTPStatus.FORBIDDEN,
     errors.IdentityRefused: HTTPStatus.BAD_REQUEST,
@@ -87,11 +89,17 @@ def install(app: FastAPI) -> None:
         assert isinstance(error, HTTPException)
         return problem_response(error.status_code, str(error.detail), dict(error.headers or {}))
 
+    async def of_parameters(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        said = "; ".join(f"{fault['loc'][-1]}: {fault['msg']}" for fault in error.errors())
+        return problem_response(400, f"A parameter cannot be read. {said}.")
+
     async def of_anything(_: Request, __: Exception) -> Response:
         return problem_response(500, "The service failed in a way nobody foresaw. Its log says more; try again later.")
 
     app.add_exception_handler(errors.ServiceError, of_ours)
     app.add_exception_handler(HTTPException, of_framework)
+    app.add_exception_handler(RequestValidationError, of_parameters)
     app.add_exception_handler(Exception, of_anything)
 
 
