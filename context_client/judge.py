@@ -7,6 +7,7 @@ kind of call; the sentences are nobody's contract and are never looked at.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from context_client.errors import (
@@ -29,7 +30,7 @@ _DOMAIN_ERROR_TYPES = frozenset({"exception", "generic-error"})
 _REFUSING_EXCEPTIONS = frozenset({"ContextServiceException", "Exception"})
 _LONGEST_DETAIL = 4096
 
-_BY_STATUS: dict[int, type[ContextApiError]] = {
+_BY_STATUS: Mapping[int, type[ContextApiError]] = {
     400: InvalidRequest,
     401: Unauthorized,
     403: WrongInstance,

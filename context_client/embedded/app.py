@@ -35,7 +35,7 @@ from context_client.embedded.settings import EmbeddedSettings
 from context_client.models import FileRecord
 from context_client.multipart import attachment_of
 
-_VERSION = {"api-supported-versions": "2025-03-20"}
+_VERSION: Mapping[str, str] = {"api-supported-versions": "2025-03-20"}
 
 
 @asynccontextmanager
@@ -110,7 +110,7 @@ class _Routes:
     async def options(self, request: Request) -> Response:
         """Say what may be asked of the status route."""
         check_instance(request, self._settings)
-        return Response(headers=_VERSION | {"Allow": "GET,POST,OPTIONS"})
+        return Response(headers=dict(_VERSION) | {"Allow": "GET,POST,OPTIONS"})
 
     async def create(self, request: Request) -> Response:
         """Name a sandbox."""
@@ -172,7 +172,7 @@ class _Routes:
         upn = self._caller(request)
         document = await self._service.files.record(upn, request.path_params["file_id"])
         size = await self._service.files.content_size(document)
-        headers = _VERSION | {
+        headers = dict(_VERSION) | {
             "Content-Type": document["content_type"],
             "Content-Length": str(size),
             "Content-Disposition": attachment_of(document["file_name"]),
@@ -223,7 +223,7 @@ async def _answer_problem(request: Request, error: Exception) -> Response:
 async def _answer_framework(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     problem = framework(error.status_code, str(error.detail))
-    return Response(problem.body, problem.status, _VERSION | dict(error.headers or {}), problem.media_type)
+    return Response(problem.body, problem.status, dict(_VERSION) | dict(error.headers or {}), problem.media_type)
 
 
 async def _answer_unexpected(request: Request, error: Exception) -> Response:

@@ -6,7 +6,7 @@ and readings follow the platform's custom-container protocol to the byte, so tha
 
 import json
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -223,7 +223,7 @@ def _as_text(value: Any) -> str:
     return to_json(value).decode("utf-8")
 
 
-_ITEM_CHECKS: dict[str, Callable[[Any], bool]] = {
+_ITEM_CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "name": lambda value: isinstance(value, str) and value != "",
     "type": lambda value: isinstance(value, str),
     "contentType": lambda value: value is None or isinstance(value, str),

@@ -9,6 +9,7 @@ that whoever passes here passes there.
 
 import mimetypes
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from context_client.embedded.settings import FilePolicy
@@ -23,7 +24,7 @@ _OFFICE = "application/vnd.openxmlformats-officedocument."
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _EXTENSION = re.compile(r"\.([^./\\]+)$")
 
-_TEXT_TYPES = dict.fromkeys(("c", "cpp", "cs", "php", "rb", "tex", "ts", "txt"), _PLAIN) | {
+_TEXT_TYPES: Mapping[str, str] = dict.fromkeys(("c", "cpp", "cs", "php", "rb", "tex", "ts", "txt"), _PLAIN) | {
     "css": "text/css",
     "csv": "text/csv",
     "html": "text/html",
@@ -42,7 +43,7 @@ _TEXT_TYPES = dict.fromkeys(("c", "cpp", "cs", "php", "rb", "tex", "ts", "txt"),
     "yaml": "application/yaml",
     "yml": "application/yaml",
 }
-_EXTENSIONS_BY_TYPE = {
+_EXTENSIONS_BY_TYPE: Mapping[str, set[str]] = {
     "application/pdf": {"pdf"},
     f"{_OFFICE}wordprocessingml.document": {"docx"},
     f"{_OFFICE}presentationml.presentation": {"pptx"},
@@ -59,7 +60,7 @@ _EXTENSIONS_BY_TYPE = {
     "image/tiff": {"tiff"},
     "audio/wav": {"wav"},
 }
-_LEGACY_OFFICE = {"doc": "application/msword", "xls": "application/vnd.ms-excel", "ppt": "application/vnd.ms-powerpoint"}
+_LEGACY_OFFICE: Mapping[str, str] = {"doc": "application/msword", "xls": "application/vnd.ms-excel", "ppt": "application/vnd.ms-powerpoint"}
 _MEDIA = frozenset({"image/bmp", "image/gif", "image/jpeg", "image/png", "image/tiff", "audio/wav"})
 _ARCHIVES = frozenset({_ZIP, "application/x-tar"})
 

@@ -1,12 +1,26 @@
 """Paths as ASP.NET reads them: the fixed words in any case, the ids exactly."""
 
+from collections.abc import Mapping
+
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 # Position in the path -> words that may stand there. Ids are at the even places and stay as they are.
-_WORDS: dict[int, dict[str, str]] = {
+_WORDS: Mapping[int, Mapping[str, str]] = {
     1: {"instances": "instances"},
-    3: {word.lower(): word for word in ("status", "codeSessions", "conversations", "agents", "files", "fileRecords")},
-    5: {word.lower(): word for word in ("uploadFiles", "executeCode", "downloadFiles", "files")},
+    3: {
+        "status": "status",
+        "codesessions": "codeSessions",
+        "conversations": "conversations",
+        "agents": "agents",
+        "files": "files",
+        "filerecords": "fileRecords",
+    },
+    5: {
+        "uploadfiles": "uploadFiles",
+        "executecode": "executeCode",
+        "downloadfiles": "downloadFiles",
+        "files": "files",
+    },
 }
 
 

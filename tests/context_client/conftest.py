@@ -52,27 +52,14 @@ def container(folder: Path) -> Starlette:
         return JSONResponse({"status": "success", "filename": name})
 
     async def listing(request: Request) -> Response:
-        items = [
-            {
-                "name": str(path.relative_to(folder)),
-                "type": "file",
-                "contentType": "application/octet-stream",
-                "sizeInBytes": path.stat().st_size,
-                "lastModifiedAt": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
-                "parentPath": "",
-            }
-            for path in sorted(folder.rglob("*"))
-            if path.is_file()
-        ]
-        return JSONResponse({"value": items})
+        return JSONResponse({"value": [_item(folder, path) for path in _files(folder)]})
 
     async def download(request: Request) -> Response:
         path = folder / (await request.json())["file_name"]
         return Response(path.read_bytes() if path.is_file() else b"", 200 if path.is_file() else 500)
 
     async def delete(request: Request) -> Response:
-        for path in folder.iterdir():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        await asyncio.to_thread(_empty, folder)
         return JSONResponse({"status": "success"})
 
     return Starlette(
@@ -84,6 +71,26 @@ def container(folder: Path) -> Starlette:
             Route("/files/delete", delete, methods=["POST"]),
         ]
     )
+
+
+def _empty(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _item(folder: Path, path: Path) -> dict[str, object]:
+    return {
+        "name": str(path.relative_to(folder)),
+        "type": "file",
+        "contentType": "application/octet-stream",
+        "sizeInBytes": path.stat().st_size,
+        "lastModifiedAt": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+        "parentPath": "",
+    }
 
 
 class FolderProvider:
@@ -102,16 +109,27 @@ class FolderProvider:
         return self.endpoints[session_id]
 
 
+class _Server(uvicorn.Server):
+    """Says when it listens."""
+
+    def __init__(self, app: object) -> None:
+        super().__init__(uvicorn.Config(app, log_level="critical", lifespan="off"))  # type: ignore[arg-type]
+        self.listening = anyio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+
 @contextlib.asynccontextmanager
 async def serve(app: object) -> AsyncIterator[str]:
     """Serve an app on a free port of the loopback interface; gives its address."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))  # type: ignore[arg-type]
+        server = _Server(app)
         async with anyio.create_task_group() as group:
             group.start_soon(lambda: server.serve(sockets=[bound]))
-            while not server.started:
-                await anyio.sleep(0.01)
+            await server.listening.wait()
             yield f"http://127.0.0.1:{bound.getsockname()[1]}"
             server.should_exit = True
 
@@ -147,26 +165,20 @@ async def http(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
     """A bare HTTP client with key and user, to look at the wire itself."""
     headers = {"X-API-KEY": KEY, "X-USER-IDENTITY": json.dumps({"upn": "Dana.Scott@contoso.example"})}
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(
-        transport=transport, base_url=f"http://context/instances/{INSTANCE}", headers=headers
-    ) as client:
+    async with httpx.AsyncClient(transport=transport, base_url=f"http://context/instances/{INSTANCE}", headers=headers) as client:
         yield client
 
 
 @pytest.fixture
 async def client(app: FastAPI) -> AsyncIterator[ContextClient]:
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    async with ContextClient(
-        base_url="http://context", api_key=KEY, instance_id=INSTANCE, transport=transport
-    ) as opened:
+    async with ContextClient(base_url="http://context", api_key=KEY, instance_id=INSTANCE, transport=transport) as opened:
         yield opened
 
 
 @pytest.fixture
 def ground_for(user: UserIdentity, other_user: UserIdentity) -> Callable[[ContextClient], Ground]:
-    return lambda client: Ground(
-        client=client, user=user, other_user=other_user, conversation_id=str(uuid.uuid4())
-    )
+    return lambda client: Ground(client=client, user=user, other_user=other_user, conversation_id=str(uuid.uuid4()))
 
 
 @pytest.fixture
