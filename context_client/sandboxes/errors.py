@@ -37,9 +37,7 @@ class SandboxPoolFull(SandboxError):
 
     def __init__(self, maximum: int) -> None:
         self.maximum = maximum
-        super().__init__(
-            f"All {maximum} sandboxes are in use; try again when one is idle, or raise the maximum number of sandboxes."
-        )
+        super().__init__(f"All {maximum} sandboxes are in use; try again when one is idle, or raise the maximum number of sandboxes.")
 
 
 class SandboxStartFailed(SandboxError):

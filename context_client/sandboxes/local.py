@@ -195,9 +195,7 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
         finally:
             self._reserved -= 1
         transport = SandboxTransport(sandbox)
-        endpoint = SandboxEndpoint(
-            base_url="http://sandbox", transport=transport, timeout_seconds=self._settings.call_timeout_seconds
-        )
+        endpoint = SandboxEndpoint(base_url="http://sandbox", transport=transport, timeout_seconds=self._settings.call_timeout_seconds)
         running = self._running[key] = _Running(sandbox=sandbox, transport=transport, endpoint=endpoint)
         return running
 
@@ -280,7 +278,5 @@ def _unavailable(runtime: Runtime, reason: str) -> SandboxUnavailable:
     container = Path("/.dockerenv").exists() or Path("/run/.containerenv").exists()
     return SandboxUnavailable(
         reason,
-        advice=advise(
-            read_settings(), binary=runtime.bubblewrap.path, in_container=container, as_root=os.geteuid() == 0
-        ),
+        advice=advise(read_settings(), binary=runtime.bubblewrap.path, in_container=container, as_root=os.geteuid() == 0),
     )

@@ -33,9 +33,7 @@ def open_run_directory(parent: Path | None = None) -> Iterator[Path]:
     """
     parent = parent or _default_parent()
     if len(os.fsencode(parent)) > _MAX_PATH_BYTES:
-        raise SandboxUnavailable(
-            f"the path {str(parent)!r} is too long for a Unix socket.", advice=("Set TMPDIR to a shorter path.",)
-        )
+        raise SandboxUnavailable(f"the path {str(parent)!r} is too long for a Unix socket.", advice=("Set TMPDIR to a shorter path.",))
     sweep(parent)
     directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
     lock = _locked_file(directory)

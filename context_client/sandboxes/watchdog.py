@@ -11,8 +11,6 @@ from pathlib import Path
 
 from .limits import SandboxLimits
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
@@ -58,11 +56,11 @@ def broken_limit(usage: Usage, limits: SandboxLimits) -> str | None:
 
 def _children() -> Mapping[int, list[int]]:
     children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
+    for directory in Path("/proc").iterdir():
+        if directory.name.isdigit():
             with contextlib.suppress(OSError, IndexError, ValueError):
-                words = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()
-                children.setdefault(int(words[1]), []).append(int(name))
+                words = (directory / "stat").read_bytes().rpartition(b")")[2].split()
+                children.setdefault(int(words[1]), []).append(int(directory.name))
     return children
 
 
@@ -85,7 +83,7 @@ def _usage(tree: list[int], limits: SandboxLimits) -> Usage:
 
 def _resident(pid: int) -> int:
     with contextlib.suppress(OSError, IndexError, ValueError):
-        return int(Path("/proc", str(pid), "statm").read_bytes().split()[1]) * _PAGE
+        return int(Path("/proc", str(pid), "statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0
 
 

@@ -6,7 +6,6 @@ two ways: the traceback on stderr, for people, and one sentence in the report, w
 
 import ast
 import atexit
-import contextlib
 import gc
 import json
 import linecache
@@ -17,7 +16,7 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -26,7 +25,10 @@ from .results import encode_results, result_names
 FILENAME = "<code>"
 """The name that executed code has in tracebacks."""
 
-_SOFT_LIMITS = {
+_BROKEN = 70
+"""Exit status when this module failed, not the code."""
+
+_SOFT_LIMITS: Mapping[str, int] = {
     "address_space_bytes": resource.RLIMIT_AS,
     "cpu_seconds": resource.RLIMIT_CPU,
     "file_size_bytes": resource.RLIMIT_FSIZE,
@@ -42,7 +44,7 @@ def run_child(fds: tuple[int, int, int, int], data: Path, limits: Mapping[str, i
         data: Working directory; created if it vanished.
         limits: Soft resource limits by the names of `ExecutionLimits`; None means untouched.
     """
-    status = 70
+    status = _BROKEN
     try:
         code_fd, report_fd = _take_over(fds)
         data.mkdir(parents=True, exist_ok=True)
@@ -50,15 +52,8 @@ def run_child(fds: tuple[int, int, int, int], data: Path, limits: Mapping[str, i
         code = _read_all(code_fd)
         _limit(limits)
         status = _run(code, report_fd, data)
-    except BaseException:  # nothing may return into the fork server's loop
-        with contextlib.suppress(BaseException):
-            traceback.print_exc()
     finally:
-        with contextlib.suppress(BaseException):
-            sys.stdout.flush()
-        with contextlib.suppress(BaseException):
-            sys.stderr.flush()
-        os._exit(status)
+        os._exit(status)  # whatever happened: nothing may return into the fork server's loop
 
 
 def _take_over(fds: tuple[int, int, int, int]) -> tuple[int, int]:
@@ -98,22 +93,41 @@ def _run(code: str, report_fd: int, data: Path) -> int:
     sys.modules["__main__"] = module
     sys.argv = [""]
     gc.enable()
-    failure: str | None = None
-    names: tuple[str, ...] = ()
-    try:
+    results: dict[str, str] = {}
+
+    def execute() -> None:
         tree = ast.parse(code, FILENAME)
         names = result_names(tree)
-        exec(compile(tree, FILENAME, "exec"), module.__dict__)  # noqa: S102 - it is what this process is for
-    except SystemExit as stop:
-        failure = _exit_sentence(stop)
-    except BaseException as error:  # told to the caller below, whatever it is
-        failure = _sentence(error)
-        _print_traceback(error, code)
-    results = {} if failure else encode_results(names, module.__dict__, data)
-    _finish_threads()
-    with open(report_fd, "wb") as report:
-        report.write(json.dumps({"results": results, "failure": failure}).encode())
+        exec(compile(tree, FILENAME, "exec"), module.__dict__)
+        results.update(encode_results(names, module.__dict__, data))
+
+    failure = _attempt(execute, code)
+    failure = _attempt(_finish, code) or failure
+    report = {"results": {} if failure else results, "failure": failure}
+    with open(report_fd, "wb") as file:
+        file.write(json.dumps(report).encode())
     return 1 if failure else 0
+
+
+def _attempt(step: Callable[[], None], code: str) -> str | None:
+    """Run code that is not ours; gives what went wrong in one sentence, and prints the traceback."""
+    try:
+        step()
+    except SystemExit as stop:
+        return _exit_sentence(stop)
+    except BaseException as error:  # whatever the code raises is its caller's to know, and is told in the report
+        _print_traceback(error, code)
+        return _sentence(error)
+    return None
+
+
+def _finish() -> None:
+    """Do what the interpreter does at its end: wait for threads that are no daemons, run exit functions, flush."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        if stream is not None and not stream.closed:
+            stream.flush()
 
 
 def _sentence(error: BaseException) -> str:
@@ -135,14 +149,4 @@ def _print_traceback(error: BaseException, code: str) -> None:
     first = error.__traceback__
     while first is not None and first.tb_frame.f_code.co_filename != FILENAME:
         first = first.tb_next
-    with contextlib.suppress(Exception):  # stdout may be a closed or replaced object; the sentence is still told
-        sys.stdout.flush()
     traceback.print_exception(type(error), error, first, file=sys.__stderr__)
-
-
-def _finish_threads() -> None:
-    """Do what the interpreter does at its end: wait for threads that are no daemons, run exit functions."""
-    with contextlib.suppress(Exception):  # an exit function of the code may raise; the interpreter ignores it too
-        threading._shutdown()  # type: ignore[attr-defined]
-    with contextlib.suppress(Exception):
-        atexit._run_exitfuncs()

@@ -77,22 +77,19 @@ class Executor:
 
     def close(self) -> None:
         """End the fork server and all that runs in it."""
-        self._closed = True
         self._fork_server.close()
 
     def _adopt(self, fork_server: ForkServer) -> None:
         self._fork_server = fork_server
-        self._closed = False
-        fork_server.attach(self._hear, self._restart)
+        self._fork_server_gone = False
+        fork_server.attach(self._hear, self._lose)
 
-    def _restart(self) -> None:
-        """Replace a dead fork server; its executions died with it or are no longer ours to wait for."""
-        self._fork_server.close()
+    def _lose(self) -> None:
+        """Tell executions that their fork server died; the next execution starts another one, and no loop does."""
+        self._fork_server_gone = True
         for future in self._running.values():
             if not future.done():
-                future.set_exception(ForkServerGone("the process that starts executions was killed meanwhile"))
-        if not self._closed:
-            self._adopt(ForkServer(self._data))
+                future.set_exception(ForkServerGone("the process that starts executions was killed meanwhile; send the code again."))
 
     def _hear(self, message: dict[str, object]) -> None:
         if isinstance(pid := message.get("pid"), int):
@@ -105,6 +102,9 @@ class Executor:
             future.set_result(message)
 
     async def _execute(self, code: str) -> Outcome:
+        if self._fork_server_gone:
+            self._fork_server.close()
+            self._adopt(ForkServer(self._data))
         self._next_number += 1
         number = self._next_number
         future = self._running[number] = asyncio.get_running_loop().create_future()
@@ -128,9 +128,7 @@ class Executor:
     async def _wait(self, number: int, future: asyncio.Future[dict[str, object]]) -> dict[str, object]:
         done, _ = await asyncio.wait({future}, timeout=self._limits.timeout_seconds)
         if not done:
-            await self._stop(
-                number, f"The code was stopped after {self._limits.timeout_seconds:g} seconds, its time limit."
-            )
+            await self._stop(number, f"The code was stopped after {self._limits.timeout_seconds:g} seconds, its time limit.")
             done, _ = await asyncio.wait({future}, timeout=_KILL_GRACE_SECONDS)
         if not done:
             return {"status": None}  # stuck in the kernel; the caller gets its answer all the same
@@ -202,9 +200,7 @@ def _read_report(fd: int) -> dict[str, object] | None:
     return report if isinstance(report, dict) else None
 
 
-def _judge(
-    ended: dict[str, object], stopped: str | None, report: dict[str, object] | None, output: str, errors: str
-) -> Outcome:
+def _judge(ended: dict[str, object], stopped: str | None, report: dict[str, object] | None, output: str, errors: str) -> Outcome:
     failure = stopped or _failure(ended, report)
     if failure:
         return Outcome(results={}, output=output, error=f"{failure}\n{errors}" if errors else failure)

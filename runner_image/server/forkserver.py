@@ -22,9 +22,7 @@ _PACKET_BYTES = 4096
 
 def execution_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Leave out what looks like a secret: a platform may give its sandboxes an identity that code must not have."""
-    return {
-        name: value for name, value in environment.items() if not any(word in name.upper() for word in _HIDDEN_WORDS)
-    }
+    return {name: value for name, value in environment.items() if not any(word in name.upper() for word in _HIDDEN_WORDS)}
 
 
 class ForkServer:

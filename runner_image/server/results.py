@@ -12,6 +12,7 @@ from typing import Any
 
 MAX_RESULT_CHARS = 16 * 1024 * 1024
 _PREVIEW_ROWS = 10
+_UNWRITABLE = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RuntimeError, OSError)
 _NOTE = "The table is complete in the CSV file beside it; this preview shows its first rows."
 
 
@@ -54,7 +55,7 @@ def encode_results(names: tuple[str, ...], namespace: Mapping[str, object], dire
     for name in names:
         try:
             text = _encode(name, namespace[name], directory)
-        except Exception:  # the value's own code runs here and may raise anything; such a value is left out
+        except _UNWRITABLE:
             continue
         if len(text) <= room:
             results[name] = text

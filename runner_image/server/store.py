@@ -87,9 +87,7 @@ class Upload:
             BadName: A directory has that name.
         """
         with _translated(self._final_name):
-            os.rename(
-                self._temporary_name, self._final_name, src_dir_fd=self._parent_fd, dst_dir_fd=self._parent_fd
-            )
+            os.rename(self._temporary_name, self._final_name, src_dir_fd=self._parent_fd, dst_dir_fd=self._parent_fd)
         self._close()
 
     def abort(self) -> None:
@@ -160,9 +158,7 @@ class FileStore:
         entries: dict[str, FileEntry] = {}
         for path, status in self._walk():
             shown = _shown(path)
-            entries.setdefault(
-                shown, FileEntry(name=shown, size_bytes=status.st_size, modified_at=_moment(status.st_mtime))
-            )
+            entries.setdefault(shown, FileEntry(name=shown, size_bytes=status.st_size, modified_at=_moment(status.st_mtime)))
         return [entries[name] for name in sorted(entries)]
 
     def wipe(self) -> None:
@@ -171,13 +167,12 @@ class FileStore:
         Raises:
             StoreUnusable: Something could not be deleted.
         """
-        with contextlib.suppress(OSError):
-            if stat.S_ISLNK(os.lstat(self._root).st_mode):
-                os.unlink(self._root)
+        if self._root.is_symlink():
+            self._root.unlink(missing_ok=True)
         root_fd = self._open_root()
         try:
             _empty(root_fd)
-            left = os.listdir(root_fd)
+            left = _names(root_fd)
         finally:
             os.close(root_fd)
         if left:
@@ -229,7 +224,7 @@ class FileStore:
 def _walk_below(fd: int, prefix: str, *, depth: int) -> Iterator[tuple[str, os.stat_result]]:
     try:
         try:
-            names = sorted(os.listdir(fd))
+            names = sorted(_names(fd))
         except OSError:
             return
         for name in names:
@@ -251,6 +246,11 @@ def _walk_below(fd: int, prefix: str, *, depth: int) -> Iterator[tuple[str, os.s
         os.close(fd)
 
 
+def _names(directory: int) -> list[str]:
+    with os.scandir(directory) as entries:
+        return [entry.name for entry in entries]
+
+
 def _shown(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "replace")
 
@@ -264,7 +264,7 @@ def _moment(seconds: float) -> datetime:
 
 def _empty(root_fd: int) -> None:
     """Delete all entries without recursion: code may nest directories deeper than any stack or descriptor table."""
-    waiting = os.listdir(root_fd)
+    waiting = _names(root_fd)
     while waiting:
         name = waiting.pop()
         with contextlib.suppress(OSError):
@@ -280,7 +280,7 @@ def _empty(root_fd: int) -> None:
 
 
 def _lift_children(directory: int, root_fd: int) -> Iterator[str]:
-    for child in os.listdir(directory):
+    for child in _names(directory):
         with contextlib.suppress(OSError):
             if stat.S_ISDIR(os.stat(child, dir_fd=directory, follow_symlinks=False).st_mode):
                 _make_accessible(child, directory)
@@ -303,7 +303,7 @@ def _make_accessible(name: str, parent_fd: int) -> None:
     fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_fd)
     try:
         if os.fstat(fd).st_mode & 0o700 != 0o700:
-            os.chmod(f"/proc/self/fd/{fd}", 0o700)
+            Path(f"/proc/self/fd/{fd}").chmod(0o700)
     finally:
         os.close(fd)
 
@@ -318,5 +318,3 @@ def _translated(name: str) -> Iterator[None]:
         if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
             raise StoreFull(f"There is no room left in the session's store for {name!r}; delete files first.") from error
         raise BadName(f"The name {name!r} cannot be written in the session's store: {error.strerror}.") from error
-
-

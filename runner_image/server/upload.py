@@ -5,7 +5,7 @@ at a megabyte however large the file is.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from .errors import BadRequest, ServerError
 from .names import filename_of
@@ -65,29 +65,18 @@ async def receive_upload(store: FileStore, content_type: bytes, body: AsyncItera
         BadName: The name is not possible here.
         StoreFull: No room is left.
     """
-    from python_multipart import MultipartParser  # 35 ms that sandboxes without uploads do not pay
-    from python_multipart.exceptions import MultipartParseError
+    from python_multipart.exceptions import MultipartParseError  # 35 ms that sandboxes without uploads do not pay
 
     parts = _Parts()
     upload: Upload | None = None
     refusal: ServerError | None = None
-    parser = MultipartParser(
-        _boundary(content_type),
-        {
-            "on_header_field": parts.header_field,
-            "on_header_value": parts.header_value,
-            "on_header_end": parts.header_end,
-            "on_part_data": parts.part_data,
-            "on_part_end": parts.part_end,
-            "on_end": parts.end,
-        },
-    )
+    write = _parser(_boundary(content_type), parts)
     try:
         async for chunk in body:
             if refusal is not None:
                 continue  # read on: a client that is still sending would not see the answer
             try:
-                parser.write(chunk)
+                write(chunk)
                 if upload is None and parts.filename is not None:
                     upload = await asyncio.to_thread(store.begin_upload, parts.filename)
                 if upload is not None and len(parts.pending) >= _FLUSH_BYTES:
@@ -111,6 +100,23 @@ async def receive_upload(store: FileStore, content_type: bytes, body: AsyncItera
 def _finish(upload: Upload, rest: bytes) -> None:
     upload.write(rest)
     upload.commit()
+
+
+def _parser(boundary: bytes, parts: _Parts) -> Callable[[bytes], object]:
+    from python_multipart import MultipartParser
+
+    parser = MultipartParser(
+        boundary,
+        {
+            "on_header_field": parts.header_field,
+            "on_header_value": parts.header_value,
+            "on_header_end": parts.header_end,
+            "on_part_data": parts.part_data,
+            "on_part_end": parts.part_end,
+            "on_end": parts.end,
+        },
+    )
+    return parser.write
 
 
 def _boundary(content_type: bytes) -> bytes:

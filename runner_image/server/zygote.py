@@ -141,8 +141,7 @@ def main() -> None:
     os.set_inheritable(control.fileno(), False)
     data = Path(sys.argv[2])
     for name in PRELOADED:
-        # A preload that is not there, or breaks, must not take executions away; the code that imports it is told.
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(ImportError):
             importlib.import_module(name)
     sys.path.append(str(data))  # last, so that no file of the session can take the place of an installed module
     gc.collect()
