@@ -45,9 +45,10 @@ class _Progress:
     """Tokens of streams that broke."""
 
     def note_loss(self) -> None:
-        """Count what the last attempt cost without giving a message."""
+        """Count, once, what the last attempt cost without giving a message."""
         if self.last is not None and self.last.usage:
             self.lost_usage = self.lost_usage.plus(usage_of(self.last.usage))
+            self.last.usage = None
 
 
 class ModelBroker:

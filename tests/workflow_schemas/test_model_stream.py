@@ -189,9 +189,7 @@ def test_the_streamed_error_carries_the_senders_words() -> None:
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"], ids=["lf", "crlf", "cr"])
 @pytest.mark.parametrize("cut", [1, 3, 1000])
 def test_the_parser_reads_every_line_end_at_every_cut(newline: bytes, cut: int) -> None:
-    wire = (
-        b'\xef\xbb\xbf: hi\n\nevent: a\nid: 7\ndata: {"type":\ndata: "b", "t":"\xc3\xa4"}\n\n:\n\nevent: c\ndata:{}\n\n'
-    )
+    wire = b'\xef\xbb\xbf: hi\n\nevent: a\nid: 7\ndata: {"type":\ndata: "b", "t":"\xc3\xa4"}\n\n:\n\nevent: c\ndata:{}\n\n'
     wire = wire.replace(b"\n", newline) + b"data: [DONE]" + newline * 2
     parser = SseParser()
     events = [event for at in range(0, len(wire), cut) for event in parser.feed(wire[at : at + cut])]
@@ -255,9 +253,7 @@ blocks = st.one_of(
     ),
     st.fixed_dictionaries({"type": st.just("thinking"), "thinking": st.text(), "signature": st.text()}),
     st.fixed_dictionaries({"type": st.just("redacted_thinking"), "data": st.text()}),
-    st.fixed_dictionaries(
-        {"type": st.sampled_from(["tool_use", "server_tool_use"]), "id": st.text(), "name": st.text(), "input": objects}
-    ),
+    st.fixed_dictionaries({"type": st.sampled_from(["tool_use", "server_tool_use"]), "id": st.text(), "name": st.text(), "input": objects}),
     st.fixed_dictionaries({"type": st.just("web_search_tool_result"), "content": json_values}),
     st.fixed_dictionaries({"type": st.just("from_the_future")}, optional={"input": json_values, "text": json_values}),
 )
