@@ -22,6 +22,7 @@ class Progress:
     completion_tokens: int = 0
     _lines: list[str] = field(default_factory=list)
     _open: dict[str, int] = field(default_factory=dict)
+    _writing: str = ""
 
     def take(self, event: dict[str, Any]) -> None:
         """Add an activity event."""
@@ -29,6 +30,7 @@ class Progress:
             case "progress" if event.get("message"):
                 self._lines.append(str(event["message"]))
             case "text":
+                self._writing = ""
                 self._lines.append(_short(str(event.get("content", ""))))
             case "tool_start":
                 self._open[str(event.get("id"))] = len(self._lines)
@@ -40,13 +42,18 @@ class Progress:
             case "warning":
                 self._lines.append(f"**{_short(str(event.get('message', '')))}**")
 
+    def write(self, text: str | None) -> None:
+        """Add to the text the model is writing; None when it begins anew."""
+        self._writing = "" if text is None else self._writing + text
+
     def text(self) -> str:
         """Return the progress as Markdown, never empty."""
         hidden = max(0, len(self._lines) - _LINES)
         shown = [f"- {line}" for line in self._lines[hidden:]]
         if hidden:
             shown.insert(0, f"- … {hidden} earlier steps")
-        return "\n".join([*shown, "", self.figures()]).strip()
+        writing = ["", self._writing.strip()] if self._writing.strip() else []
+        return "\n".join([*shown, *writing, "", self.figures()]).strip()
 
     def figures(self) -> str:
         """Return elapsed time, model calls and tokens in one line."""

@@ -31,7 +31,7 @@ def main(line: str) -> None:
 
 def _connected(path: str) -> socket.socket:
     deadline = time.monotonic() + _START_SECONDS
-    started = False
+    started: subprocess.Popen[bytes] | None = None
     while True:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -39,20 +39,19 @@ def _connected(path: str) -> socket.socket:
             return connection
         except (FileNotFoundError, ConnectionRefusedError):
             connection.close()
-            if time.monotonic() > deadline:
-                raise ConnectionError(f"no runner came up in this sandbox within {_START_SECONDS:.0f} s") from None
-            if not started:
-                _start(path)
-                started = True
+            if time.monotonic() > deadline or (started is not None and started.poll()):
+                raise ConnectionError(f"no runner came up in this sandbox: {_last_words(path)}") from None
+            if started is None:
+                started = _start(path)
             time.sleep(0.01)
 
 
-def _start(path: str) -> None:
+def _start(path: str) -> "subprocess.Popen[bytes]":
     """Start a runner that outlives this execution; if one is starting already, the new one leaves at once."""
     state = os.path.dirname(path)  # noqa: PTH120 - pathlib is not worth its import time here
     os.makedirs(state, mode=0o700, exist_ok=True)  # noqa: PTH103
     with open(os.path.join(state, "runner.log"), "ab") as log:  # noqa: PTH118, PTH123
-        subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", "runner_image.runner", "--state", state],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -60,6 +59,14 @@ def _start(path: str) -> None:
             start_new_session=True,
             cwd="/",
         )
+
+
+def _last_words(path: str) -> str:
+    try:
+        with open(os.path.join(os.path.dirname(path), "runner.log"), "rb") as log:  # noqa: PTH118, PTH120, PTH123
+            return log.read()[-1500:].decode("utf-8", "replace").strip() or "it says nothing"
+    except OSError as error:
+        return f"it left no log ({error})"
 
 
 def _read(connection: socket.socket, length: int) -> bytes:

@@ -1,8 +1,7 @@
 """Where things are inside a sandbox: one frozen set of paths, so that tests can move them."""
 
-import os
+import importlib.util
 import shutil
-import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,10 +45,12 @@ class Places:
 
 def bubblewrap() -> Path | None:
     """Return the bubblewrap binary of this sandbox, or None."""
-    found = os.environ.get("CLAUDE_CODE_BWRAP") or shutil.which("bwrap")
+    found = shutil.which("bwrap")
     return Path(found) if found else None
 
 
 def agent_cli() -> Path:
-    """Return the CLI that the agent SDK bundles."""
-    return Path(sysconfig.get_path("purelib")) / "claude_agent_sdk" / "_bundled" / "claude"
+    """Return the CLI that the agent SDK bundles, without importing the SDK."""
+    found = importlib.util.find_spec("claude_agent_sdk")
+    folders = list(found.submodule_search_locations or ()) if found else []
+    return Path(folders[0] if folders else "/nonexistent") / "_bundled" / "claude"

@@ -8,7 +8,6 @@ See docs/decisions/0003.
 """
 
 import asyncio
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -127,8 +126,6 @@ def base_environment() -> dict[str, str]:
     if Path("/opt/python").is_dir():
         environment["PATH"] = f"/opt/python/bin:{search}"
         environment["LD_LIBRARY_PATH"] = "/opt/python/lib"
-    if library := os.environ.get("CLAUDE_CODE_BWRAP_LIBS"):
-        environment["LD_LIBRARY_PATH"] = ":".join(filter(None, (environment.get("LD_LIBRARY_PATH"), library)))
     return environment
 
 
@@ -143,15 +140,15 @@ def _system_mounts() -> list[str]:
             mounts += ["--symlink", str(path.readlink()), place]
         elif path.is_dir():
             mounts += ["--ro-bind", place, place]
-    if library := os.environ.get("CLAUDE_CODE_BWRAP_LIBS"):
-        mounts += ["--ro-bind", library, library]
     return mounts
 
 
 def _shell_script() -> str:
     """Return the program that the CLI puts before each shell command; the command is its first argument."""
+    line = f"{_TOOLS}/bwrap --die-with-parent --unshare-pid --unshare-ipc --dev-bind / / --proc /proc --tmpfs /run --remount-ro /run"
     return (
         "#!/bin/sh\n"
-        f"exec {_TOOLS}/bwrap --die-with-parent --unshare-pid --unshare-ipc --dev-bind / / --proc /proc --tmpfs /run "
-        f'--remount-ro /run --ro-bind {CONFIG} {CONFIG} -- /bin/bash -c "$1"\n'
+        'own="${LD_LIBRARY_PATH:-}"\n'
+        f"export LD_LIBRARY_PATH={_TOOLS}/lib\n"  # the bubblewrap of a Python package brings its library along
+        f'exec {line} --ro-bind {CONFIG} {CONFIG} --setenv LD_LIBRARY_PATH "$own" -- /bin/bash -c "$1"\n'
     )

@@ -1,0 +1,56 @@
+"""Runs the embedded platform inside this process, on a free port of this machine."""
+
+import secrets
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from orchestration_service.composition import open_service
+from orchestration_service.model_routes import ModelRoutes
+from orchestration_service.scripted.app import ScriptedModel
+from orchestration_service.scripted.endpoint import scripted_endpoint, serve
+from orchestration_service.scripted.script import Script
+from orchestration_service.settings import load_settings
+
+SCRIPTED_KEY = "scripted-model-key"
+
+
+@dataclass(frozen=True)
+class Platform:
+    """The embedded platform, ready to be called."""
+
+    base_url: str
+    """Address of the service; the Context API is below `/context`."""
+
+    instance_id: str
+    """The one instance it serves."""
+
+    api_key: str
+    """Key for both."""
+
+    sandbox: str
+    """What sandboxes are made of here."""
+
+
+@asynccontextmanager
+async def scripted_routes(script: Script) -> AsyncIterator[ModelRoutes]:
+    """Serve a scripted model and yield routes that lead every call to it."""
+    async with scripted_endpoint(ScriptedModel(script)) as endpoint:
+        yield ModelRoutes(default_key=SecretStr(SCRIPTED_KEY), base_url=endpoint.base_url)
+
+
+@asynccontextmanager
+async def hosted_platform(data_dir: Path, *, routes: ModelRoutes | None = None) -> AsyncIterator[Platform]:
+    """Serve the embedded platform until the context ends.
+
+    Args:
+        data_dir: Where operations and files are kept.
+        routes: Where model calls go; by default as the environment says.
+    """
+    settings = load_settings(instance_id=str(uuid.uuid4()), api_key=secrets.token_urlsafe(24), data_dir=data_dir)
+    async with open_service(settings, routes=routes) as service, serve(service.app) as endpoint:
+        yield Platform(endpoint.base_url, settings.instance_id, settings.api_key.get_secret_value(), service.sandbox)

@@ -1,0 +1,60 @@
+"""Reads the command line and hands over to the command."""
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from context_client.sandboxes.errors import SandboxError
+from orchestration_service.errors import ServiceError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return the exit code: 0 for success, 1 for a failure that was explained, 130 for Ctrl+C."""
+    given = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        return asyncio.run(_run(given))
+    except (ServiceError, SandboxError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+async def _run(given: argparse.Namespace) -> int:
+    if given.command == "demo":
+        from orchestration_service.cli.demo import demo
+
+        return await demo(repository=given.repo, prompt=given.prompt, model=given.model, color=_color(), keep=given.keep)
+    if given.command == "bench":
+        from orchestration_service.cli.bench import bench
+
+        return await bench(only=given.only, json_path=given.json)
+    from orchestration_service.cli.serve import serve
+
+    return await serve(host=given.host, port=given.port)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="claude-code-agent", description="The Claude Code agent for FoundationaLLM.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    demo = commands.add_parser("demo", help="one turn, from a completion over HTTP to a patch that applies")
+    demo.add_argument("--repo", type=Path, help="a git repository of yours (needs a model key); without it a small one is made")
+    demo.add_argument("--prompt", help="what to do in the repository")
+    demo.add_argument("--model", default=os.environ.get("ANTHROPIC_MODEL", "claude-sonnet-4-5"), help="model to use with a key")
+    demo.add_argument("--keep", type=Path, help="folder to put the files of the turn into")
+    serve = commands.add_parser("serve", help="the embedded platform, until Ctrl+C")
+    serve.add_argument("--host", default="127.0.0.1")
+    serve.add_argument("--port", type=int, default=8000)
+    bench = commands.add_parser("bench", help="speed, as ratios measured in one run")
+    bench.add_argument("only", nargs="*", help="names of single measurements")
+    bench.add_argument("--json", type=Path, help="file to write the figures to")
+    return parser
+
+
+def _color() -> bool:
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ

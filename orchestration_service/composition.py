@@ -1,0 +1,117 @@
+"""The composition root: puts the service together from its settings, and takes it apart again."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from fastapi import FastAPI
+
+from context_client import ContextClient, RemoteContext, connect
+from context_client.embedded.app import open_app
+from context_client.embedded.settings import EmbeddedSettings
+from context_client.sandboxes.local import LocalSandboxes, SandboxFacts
+from orchestration_service.app import create_app
+from orchestration_service.brokers.model import ModelBroker
+from orchestration_service.model_routes import ModelRoutes
+from orchestration_service.operations import AcceptedTurn, SqliteOperations, StatusBoard, settle_orphans
+from orchestration_service.pipeline import Pipeline
+from orchestration_service.planning import SandboxLimits
+from orchestration_service.sessions import SessionSettings
+from orchestration_service.settings import Settings
+
+CONTEXT_PATH = "/context"
+"""Where the embedded Context API is served beside the service, as the platform's ingress does."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service that is put together and ready to serve."""
+
+    app: FastAPI
+    """The ASGI application."""
+
+    sandbox: str
+    """What sandboxes are made of here."""
+
+
+class _Turns:
+    """The turns in progress; they end with the service."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self, turn: AcceptedTurn) -> None:
+        """Start a turn in the background."""
+        task = asyncio.create_task(self._pipeline.run(turn), name=f"turn {turn.operation.operation_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Stop the turns that are still running; they are settled at the next start."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def open_service(settings: Settings, *, routes: ModelRoutes | None = None) -> AsyncIterator[Service]:
+    """Put the service together: store, board, Context API (remote or embedded), model broker, pipeline, application.
+
+    Args:
+        settings: What the operator set.
+        routes: Replaces the model routes of the settings.
+
+    Raises:
+        SandboxUnavailable: Embedded, and no sandbox can be made on this machine; the message says what to do.
+        StoreError: The data folder cannot be used.
+    """
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(SqliteOperations(settings.data_dir / "operations.sqlite"))
+        await settle_orphans(store, settings.instance_id)
+        board = await stack.enter_async_context(
+            StatusBoard(store, instance_id=settings.instance_id, finished_kept=settings.finished_operations_kept)
+        )
+        context, context_app, sandbox = await _open_context(settings, stack)
+        pipeline = Pipeline(
+            context=context,
+            store=store,
+            board=board,
+            broker=await stack.enter_async_context(ModelBroker()),
+            routes=routes or ModelRoutes(default_key=settings.anthropic_api_key, base_url=settings.anthropic_base_url),
+            session=SessionSettings(),
+            limits=SandboxLimits(),
+            describe_sandbox=lambda: sandbox,
+        )
+        turns = _Turns(pipeline)
+        stack.push_async_callback(turns.close)
+        app = create_app(settings=settings, operations=store, board=board, start_turn=turns.start)
+        if context_app is not None:
+            app.mount(CONTEXT_PATH, context_app)
+        yield Service(app, sandbox)
+
+
+async def _open_context(settings: Settings, stack: AsyncExitStack) -> tuple[ContextClient, FastAPI | None, str]:
+    if settings.context_url is not None and settings.context_api_key is not None:
+        remote = RemoteContext(url=settings.context_url, api_key=settings.context_api_key, instance_id=settings.instance_id)
+        return await stack.enter_async_context(connect(remote)), None, "the platform's code session"
+    folder = Path(settings.data_dir) / "context"
+    embedded = EmbeddedSettings(folder=folder, instance_id=settings.instance_id, api_key=settings.api_key)
+    sandboxes = await stack.enter_async_context(LocalSandboxes())
+    app = await stack.enter_async_context(open_app(embedded, providers={SessionSettings().endpoint_provider: sandboxes}))
+    client = ContextClient(
+        base_url="http://context.embedded",
+        api_key=settings.api_key.get_secret_value(),
+        instance_id=settings.instance_id,
+        transport=httpx.ASGITransport(app=app, raise_app_exceptions=False),
+    )
+    return await stack.enter_async_context(client), app, _in_words(sandboxes.describe())
+
+
+def _in_words(facts: SandboxFacts) -> str:
+    user = "a system user of its own" if facts.separate_user else "the service's system user"
+    return f"{facts.kind} {facts.version}, no network, {user}, {facts.limits.memory_bytes // 2**20} MiB"

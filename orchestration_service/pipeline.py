@@ -1,0 +1,308 @@
+"""A turn from acceptance to answer: plan → open → run → seal → collect → answer. Only this module knows the order."""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from context_client import ContextClient
+from orchestration_service.answering import compose
+from orchestration_service.collecting import Collected, collect
+from orchestration_service.errors import SandboxLost, SandboxUnavailable, TurnError
+from orchestration_service.model_calls import Broker, ModelCalls
+from orchestration_service.model_routes import ModelRoutes
+from orchestration_service.operations.board import StatusBoard
+from orchestration_service.operations.model import AcceptedTurn, FinalStatus, OperationStore
+from orchestration_service.planning import Planned, SandboxLimits, make_plan
+from orchestration_service.progress import Progress
+from orchestration_service.pump import Pump
+from orchestration_service.sessions import Session, SessionSettings, open_session
+from workflow_schemas.mailbox import Exchange
+from workflow_schemas.manifest import RunManifest
+from workflow_schemas.platform import CompletionResponse, failed_response
+from workflow_schemas.receipt import Receipt, StepTime
+from workflow_schemas.usage import Usage
+
+logger = logging.getLogger(__name__)
+
+_STOP_AFTER_SECONDS = 30.0
+_GIVE_UP_AFTER_SECONDS = 90.0
+
+
+@dataclass
+class _Watch:
+    """Measures the steps of a turn."""
+
+    started: float = field(default_factory=time.monotonic)
+    steps: list[StepTime] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def step(self, name: str) -> AsyncIterator[None]:
+        since = time.monotonic()
+        try:
+            yield
+        finally:
+            self.steps.append(StepTime(step=name, seconds=round(time.monotonic() - since, 4)))
+
+    @property
+    def seconds(self) -> float:
+        return round(time.monotonic() - self.started, 4)
+
+
+class Pipeline:
+    """Carries turns out, any number at a time, one after the other within a conversation."""
+
+    def __init__(
+        self,
+        *,
+        context: ContextClient,
+        store: OperationStore,
+        board: StatusBoard,
+        broker: Broker,
+        routes: ModelRoutes,
+        session: SessionSettings,
+        limits: SandboxLimits,
+        describe_sandbox: Callable[[], str] = lambda: "",
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._board = board
+        self._broker = broker
+        self._routes = routes
+        self._session = session
+        self._limits = limits
+        self._describe_sandbox = describe_sandbox
+        self._queues: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._left_in: dict[str, str] = {}
+
+    async def run(self, turn: AcceptedTurn) -> None:
+        """Carry a turn out and put its end on the board; nothing is raised but a cancellation."""
+        operation = turn.operation
+        try:
+            async with self._alone(turn):
+                result = await self._turn(turn)
+        except TurnError as error:
+            result = _failure(turn, str(error))
+        except Exception as error:  # the user must get an answer and the board an end, whatever was overlooked; the log has the trace
+            logger.exception("The turn %r failed unexpectedly.", operation.operation_id)
+            result = _failure(
+                turn, "Something went wrong inside the service. The operator's log names it.", f"{type(error).__name__}: {error}"
+            )
+        status: FinalStatus = "Failed" if result.is_error else "Completed"
+        await self._end_events(operation.operation_id, result)
+        await self._board.finish(operation.operation_id, status, result, status_message="The turn has ended.")
+
+    @asynccontextmanager
+    async def _alone(self, turn: AcceptedTurn) -> AsyncIterator[None]:
+        """Let one turn of a conversation wait for the other."""
+        conversation = (turn.operation.upn, turn.operation.conversation_id or turn.operation.operation_id)
+        queue = self._queues[conversation]
+        if queue.locked():
+            self._board.publish(turn.operation.operation_id, "Waiting for the previous message of this conversation.")
+        async with queue:
+            yield
+        if not queue.locked():
+            self._queues.pop(conversation, None)
+
+    async def _turn(self, turn: AcceptedTurn) -> CompletionResponse:
+        watch, operation, request = _Watch(), turn.operation, turn.request
+        run_id = uuid.uuid4().hex
+        planned = self._plan(turn, run_id, continued=False)
+        route = self._routes.route(planned, operation.upn)
+        await self._reached(operation.operation_id, "open", "Opening a sandbox.", {"run_id": run_id})
+        async with watch.step("open"):
+            session = await open_session(
+                self._context,
+                turn.identity,
+                agent_name=request.agent.name,
+                conversation_id=request.session_id or operation.operation_id,
+                settings=self._session,
+            )
+            await session.fill(planned.uploads)
+            continued = await self._still_ours(session, run_id)
+        if continued:
+            planned = self._plan(turn, run_id, continued=True)
+        await self._reached(operation.operation_id, "run", "", {"session_id": session.session_id})
+        follower = _Follower(self, turn, planned)
+        pump = Pump(
+            run_id,
+            session=session,
+            log=self._store,
+            call_model=lambda call: follower.calls.answer(call),
+            on_events=follower.take,
+        )
+        follower.calls = ModelCalls(
+            broker=self._broker,
+            route=route,
+            ends_at=time.monotonic() + planned.plan.limits.hard_seconds,
+            max_total_tokens=planned.properties.max_total_tokens,
+            on_call=follower.called,
+            on_text=follower.writing,
+            on_spent=lambda: pump.post("stop", {"reason": "budget", "detail": "The token budget of the turn is spent."}),
+        )
+        async with watch.step("run"):
+            manifest = await _follow(pump, planned)
+        await self._reached(operation.operation_id, "collect", "Collecting the files.", {"end_reason": manifest.end_reason})
+        async with watch.step("collect"):
+            collected = await _collect(session, manifest, planned)
+            await _release(pump)
+        if manifest.generation:
+            self._left_in[session.session_id] = manifest.generation
+        receipt = _receipt(turn, planned, manifest, collected, session, follower.calls.usage, watch, self._describe_sandbox())
+        await self._store.record_step(operation.operation_id, "answer", {"receipt": receipt.model_dump(mode="json")})
+        await self._store.forget_messages(run_id)
+        return compose(request, operation.operation_id, planned, manifest, receipt)
+
+    def _plan(self, turn: AcceptedTurn, run_id: str, *, continued: bool) -> Planned:
+        return make_plan(turn.request, run_id=run_id, turn_number=turn.operation.turn_number, limits=self._limits, continued=continued)
+
+    async def _still_ours(self, session: Session, run_id: str) -> bool:
+        """Whether the sandbox behind the session is the one this conversation's last turn has left."""
+        known = self._left_in.get(session.session_id)
+        if known is None:
+            return False
+        reply = await session.exchange(Exchange(run_id=run_id))
+        return reply.generation == known
+
+    async def _reached(self, operation_id: str, step: str, message: str, data: dict[str, Any]) -> None:
+        await self._store.record_step(operation_id, step, data)
+        if message:
+            await self._board.append_events(operation_id, [{"type": "progress", "at": time.time(), "step": step, "message": message}])
+            self._board.publish(operation_id, message)
+
+    async def show(self, operation_id: str, events: list[dict[str, Any]], progress: Progress) -> None:
+        """Store events and show the progress."""
+        await self._board.append_events(operation_id, events)
+        self.show_progress(operation_id, progress)
+
+    def show_progress(self, operation_id: str, progress: Progress) -> None:
+        """Show the progress."""
+        self._board.publish(
+            operation_id, progress.text(), prompt_tokens=progress.prompt_tokens, completion_tokens=progress.completion_tokens
+        )
+
+    async def _end_events(self, operation_id: str, result: CompletionResponse) -> None:
+        event: dict[str, Any] = {"type": "end", "at": time.time(), "status": "Failed" if result.is_error else "Completed"}
+        await self._board.append_events(operation_id, [event])
+
+
+class _Follower:
+    """Shows one turn's activity while it runs."""
+
+    calls: ModelCalls
+
+    def __init__(self, pipeline: Pipeline, turn: AcceptedTurn, planned: Planned) -> None:
+        self._pipeline = pipeline
+        self._operation_id = turn.operation.operation_id
+        self._progress = Progress()
+
+    async def take(self, events: list[dict[str, Any]]) -> None:
+        """Take events of the runner."""
+        for event in events:
+            self._progress.take(event)
+        await self._pipeline.show(self._operation_id, events, self._progress)
+
+    async def called(self, event: dict[str, Any], usage: Usage) -> None:
+        """Take the answer of a model call."""
+        self._progress.model_calls = usage.model_calls
+        self._progress.prompt_tokens, self._progress.completion_tokens = usage.prompt_tokens, usage.output_tokens
+        await self._pipeline.show(self._operation_id, [event], self._progress)
+
+    def writing(self, text: str | None) -> None:
+        """Take text the model is writing."""
+        self._progress.write(text)
+        self._pipeline.show_progress(self._operation_id, self._progress)
+
+
+async def _follow(pump: Pump, planned: Planned) -> RunManifest:
+    """Follow the run to its end; when the sandbox does not keep the deadline by itself, the service does.
+
+    Raises:
+        SandboxUnavailable: The runner did not take the run.
+    """
+    hard = planned.plan.limits.hard_seconds
+
+    async def guard() -> None:
+        await asyncio.sleep(hard + _STOP_AFTER_SECONDS)
+        await pump.post("stop", {"reason": "deadline", "detail": f"The time limit of {hard:.0f} s was reached."})
+
+    await pump.post("start", {"plan": planned.plan.model_dump(mode="json")})
+    watching = asyncio.create_task(guard())
+    try:
+        async with asyncio.timeout(hard + _GIVE_UP_AFTER_SECONDS):
+            return await pump.follow()
+    except TimeoutError:
+        return _lost(planned, "The sandbox did not end the turn in time.")
+    except SandboxLost as error:
+        return _lost(planned, str(error))
+    finally:
+        watching.cancel()
+
+
+def _lost(planned: Planned, detail: str) -> RunManifest:
+    return RunManifest(
+        run_id=planned.plan.run_id, turn_number=planned.plan.turn_number, end_reason="sandbox_lost", detail=detail, generation=""
+    )
+
+
+async def _collect(session: Session, manifest: RunManifest, planned: Planned) -> Collected:
+    """Collect what there is; outputs that cannot be had are named, the answer is given all the same."""
+    if manifest.end_reason == "sandbox_lost":
+        return Collected(files=(), lost=("the workspace of this turn: the sandbox is gone",))
+    try:
+        return await collect(session, manifest, planned.plan.output_stem)
+    except SandboxUnavailable as error:
+        return Collected(files=(), lost=tuple(f"{output.name}: {error}" for output in manifest.outputs))
+
+
+async def _release(pump: Pump) -> None:
+    try:
+        await pump.release()
+    except SandboxUnavailable as error:
+        logger.warning("The runner was not told that its outputs are collected: %s", error)
+
+
+def _receipt(
+    turn: AcceptedTurn,
+    planned: Planned,
+    manifest: RunManifest,
+    collected: Collected,
+    session: Session,
+    usage: Usage,
+    watch: _Watch,
+    sandbox: str,
+) -> Receipt:
+    return Receipt(
+        operation_id=turn.operation.operation_id,
+        turn_number=turn.operation.turn_number,
+        end_reason=manifest.end_reason,
+        detail=manifest.detail,
+        workspace="fresh" if planned.plan.fresh_workspace else "continued",
+        sandbox="; ".join(part for part in (sandbox, manifest.wall) if part),
+        usage=usage,
+        seconds=watch.seconds,
+        steps=tuple(watch.steps),
+        exchanges=session.exchanges,
+        mailbox_bytes_in=session.bytes_in,
+        mailbox_bytes_out=session.bytes_out,
+        patch_proven=manifest.patch.proven if manifest.patch else None,
+        processes_left=manifest.processes_left,
+        files=collected.files,
+        lost=collected.lost,
+        remarks=(*planned.remarks, *manifest.remarks),
+    )
+
+
+def _failure(turn: AcceptedTurn, text: str, reason: str | None = None) -> CompletionResponse:
+    return failed_response(
+        turn.operation.operation_id,
+        text,
+        user_prompt=turn.request.user_prompt,
+        agent_name=turn.request.agent.name,
+        errors=[reason or text],
+    )
