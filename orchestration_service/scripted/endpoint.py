@@ -95,7 +95,9 @@ def scripted_endpoint(
 
 
 def _listen(host: str, port: int, uds: Path | None) -> socket.socket:
-    listener = socket.socket(socket.AF_INET if uds is None else socket.AF_UNIX, socket.SOCK_STREAM)
+    # asyncio turns Nagle's algorithm off only where the protocol is named; without it each answer takes 40 ms longer
+    family, protocol = (socket.AF_INET, socket.IPPROTO_TCP) if uds is None else (socket.AF_UNIX, 0)
+    listener = socket.socket(family, socket.SOCK_STREAM, protocol)
     try:
         if uds is None:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
