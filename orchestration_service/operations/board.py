@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 PROGRESS_LIMIT = 20_000
 """Longest progress text in characters: every poll carries it, and the platform stores it each time."""
+MESSAGE_LIMIT = 500
+"""Longest status message in characters: it is for logs, the text itself travels in the result."""
 FOREIGN_SECONDS = 0.25
 """How long the answer about an operation that runs elsewhere is kept before the store is asked again."""
 
@@ -302,7 +304,7 @@ def as_long_running(operation: Operation) -> LongRunningOperation:
     return LongRunningOperation(
         operation_id=operation.operation_id,
         status=operation.status,
-        status_message=operation.status_message,
+        status_message=operation.status_message[:MESSAGE_LIMIT],
         upn=operation.upn,
         last_updated=operation.updated_at,
         prompt_tokens=operation.prompt_tokens or None,

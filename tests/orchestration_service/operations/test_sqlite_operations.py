@@ -24,9 +24,7 @@ async def operations(tmp_path: Path) -> AsyncIterator[SqliteOperations]:
 
 def new(operation_id: str = "op-1", size: int = 0) -> NewOperation:
     filler = os.urandom(size)  # does not compress, so it takes the space it seems to take
-    return NewOperation(
-        operation_id=operation_id, instance_id="i", upn="ann@contoso.com", agent_name="a", fingerprint="f", request=filler
-    )
+    return NewOperation(operation_id=operation_id, instance_id="i", upn="ann@contoso.com", agent_name="a", fingerprint="f", request=filler)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

@@ -2,7 +2,9 @@
 
 import json
 import re
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx
@@ -100,7 +102,7 @@ async def test_a_body_that_is_no_completion_request_is_refused(service: Service,
     ],
     ids=["unknown", "nulls", "workflow", "objects", "empty", "odd-text"],
 )
-async def test_what_only_the_planner_can_judge_is_accepted(service: Service, extra: dict[str, object]) -> None:
+async def test_what_only_the_planner_can_judge_is_accepted(service: Service, extra: dict[str, Any]) -> None:
     """The platform shows a refusal as a bare number, so questions of meaning are answered by a Failed result."""
     response = await service.start(**extra)
     assert response.status_code == 202
@@ -139,7 +141,7 @@ async def test_who_may_come_in(service: Service, instance: str, sent: dict[str, 
     """Every route refuses the same callers in the same way, before it says anything about operations."""
     async with httpx.AsyncClient(base_url=service.url) as stranger:
         method = "GET" if path.count("/") else "POST"
-        encoded = [(name, value.encode("latin-1")) for name, value in sent.items()]
+        encoded = [(name.encode(), value.encode("latin-1")) for name, value in sent.items()]
         response = await stranger.request(method, f"/instances/{INSTANCES[instance]}/{path}", headers=encoded)
     assert response.status_code == status
     assert response.headers["content-type"] == "application/problem+json"
@@ -179,7 +181,7 @@ async def test_a_body_over_the_limit_is_refused(tmp_path: Path, chunked: bool) -
     async with served(tmp_path, max_body_bytes=2048) as service:
         body = json.dumps(completion(user_prompt="x" * 5000)).encode()
 
-        async def pieces():  # type: ignore[no-untyped-def]
+        async def pieces() -> AsyncIterator[bytes]:
             for start in range(0, len(body), 1000):
                 yield body[start : start + 1000]
 

@@ -1,0 +1,99 @@
+"""Settings: read once, from the environment or a file, refused in words, secrets never shown."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from orchestration_service.errors import SettingsError
+from orchestration_service.settings import Settings, load_settings
+
+SECRET = "sk-ant-very-secret-value"
+GOOD = {"CLAUDE_CODE_INSTANCE_ID": "7c1b6f0e", "CLAUDE_CODE_API_KEY": SECRET}
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """A good environment in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in GOOD.items():
+        monkeypatch.setenv(name, value)
+    return monkeypatch
+
+
+def test_two_variables_are_enough(environment: pytest.MonkeyPatch) -> None:
+    settings = load_settings()
+    assert settings.is_embedded
+    assert (settings.max_body_bytes, settings.sync_timeout_seconds) == (64 * 1024 * 1024, 1740)
+
+
+def test_a_file_is_read_and_the_environment_wins(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("CLAUDE_CODE_PORT=1\nCLAUDE_CODE_HOST=0.0.0.0\nUNRELATED=1\nCLAUDE_CODE_ENTRYPOINT=x\n")
+    environment.setenv("CLAUDE_CODE_PORT", "2")
+    settings = load_settings()
+    assert (settings.port, settings.host) == (2, "0.0.0.0")
+
+
+@pytest.mark.parametrize(
+    ("sent", "key"),
+    [
+        ({"ANTHROPIC_API_KEY": "plain"}, "plain"),
+        ({"CLAUDE_CODE_ANTHROPIC_API_KEY": "own"}, "own"),
+        ({"ANTHROPIC_API_KEY": "plain", "CLAUDE_CODE_ANTHROPIC_API_KEY": "own"}, "own"),
+        ({"ANTHROPIC_API_KEY": ""}, None),
+    ],
+    ids=["usual-name", "own-name", "both", "empty"],
+)
+def test_the_model_key_comes_from_two_names(environment: pytest.MonkeyPatch, sent: dict[str, str], key: str | None) -> None:
+    for name, value in sent.items():
+        environment.setenv(name, value)
+    found = load_settings().anthropic_api_key
+    assert (found.get_secret_value() if found else None) == key
+
+
+def test_secrets_do_not_show(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("ANTHROPIC_API_KEY", SECRET + "2")
+    settings = load_settings(context_url="https://context", context_api_key=SECRET + "3")
+    assert SECRET not in f"{settings!r} {settings} {settings.model_dump_json()}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("CLAUDE_CODE_INSTANCE_ID", "", "is missing"),
+        ("CLAUDE_CODE_INSTANCE_ID", "a/b", "pattern"),
+        ("CLAUDE_CODE_API_KEY", "", "is missing"),
+        ("CLAUDE_CODE_API_KEY", "short", "at least 8"),
+        ("CLAUDE_CODE_API_KEY", SECRET + "\n", "line break"),
+        ("CLAUDE_CODE_PORT", "http", "valid integer"),
+        ("CLAUDE_CODE_MAX_BODY_BYTES", "-1", "greater than"),
+        ("CLAUDE_CODE_CONTEXT_URL", "context", "valid URL"),
+        ("CLAUDE_CODE_CONTEXT_URL", "https://context", "CLAUDE_CODE_CONTEXT_API_KEY is missing"),
+        ("CLAUDE_CODE_CONTEXT_API_KEY", SECRET, "CLAUDE_CODE_CONTEXT_URL is missing"),
+        ("ANTHROPIC_BASE_URL", "ftp://x", "URL scheme"),
+        ("CLAUDE_CODE_SYNC_TIMEOUT_SECONDS", "nan", "finite"),
+    ],
+)
+def test_a_wrong_value_is_named_and_not_shown(environment: pytest.MonkeyPatch, name: str, value: str, words: str) -> None:
+    """The message names the variable, says what is wrong and how to set it, and repeats no secret."""
+    environment.setenv(name, value)
+    with pytest.raises(SettingsError, match=words) as raised:
+        load_settings()
+    said = str(raised.value)
+    assert name in said or words in said
+    assert SECRET not in said
+    assert raised.value.__cause__ is None
+    assert raised.value.__suppress_context__
+
+
+def test_settings_do_not_change(environment: pytest.MonkeyPatch) -> None:
+    settings: Any = load_settings()
+    with pytest.raises(ValidationError):
+        settings.port = 1
+
+
+def test_every_setting_is_described() -> None:
+    assert all(field.description for field in Settings.model_fields.values())
