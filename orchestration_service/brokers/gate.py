@@ -6,14 +6,14 @@ images to fetch. Each of them would carry data out of the sandbox under the serv
 run inside the sandbox, so nothing of this is needed; what is not known to be harmless is refused.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_CLIENT_TOOLS = ("custom", "bash_", "text_editor_", "memory_", "tool_search_tool_")
+_HARMLESS_TOOL = re.compile(r"(custom|(bash|text_editor|memory|tool_search_tool_(regex|bm25))(_\d{8})?)\Z")
 _HARMLESS_SOURCES = frozenset({"base64", "text", "content"})
 _REFUSED_FIELDS = ("mcp_servers", "container")
 _REFUSED_BLOCKS = frozenset({"container_upload"})
-_MAX_DEPTH = 16
 
 
 def refusal(body: Mapping[str, Any], *, allow_server_tools: bool) -> str | None:
@@ -29,10 +29,10 @@ def refusal(body: Mapping[str, Any], *, allow_server_tools: bool) -> str | None:
     if not allow_server_tools:
         for tool in _list(body.get("tools")):
             kind = tool.get("type") if isinstance(tool, dict) else None
-            if kind is not None and not str(kind).startswith(_CLIENT_TOOLS):
+            if kind is not None and not _HARMLESS_TOOL.match(str(kind)):
                 return f"the tool type {str(kind)[:80]!r} runs outside the sandbox and is not allowed"
     for content in [body.get("system"), *(_content(message) for message in _list(body.get("messages")))]:
-        for block in _blocks(content, 0):
+        for block in _blocks(content):
             if (reason := _block_refusal(block, allow_server_tools)) is not None:
                 return reason
     return None
@@ -50,16 +50,18 @@ def _block_refusal(block: Mapping[str, Any], allow_addresses: bool) -> str | Non
     return f"content with a source of type {str(kind)[:80]!r} is not allowed from a sandbox; send it as base64"
 
 
-def _blocks(content: object, depth: int) -> Iterator[Mapping[str, Any]]:
-    """Walk the blocks that the API reads as content; the input of a tool is free JSON and is none of them."""
-    for block in _list(content):
-        if not isinstance(block, dict):
-            continue
-        yield block
-        if depth < _MAX_DEPTH:
-            yield from _blocks(block.get("content"), depth + 1)
-            source = block.get("source")
-            yield from _blocks(source.get("content") if isinstance(source, dict) else None, depth + 1)
+def _blocks(content: object) -> Iterator[Mapping[str, Any]]:
+    """Walk the blocks that the API reads as content; the input of a tool is free JSON and is none of them.
+
+    Without recursion, so that no depth of nesting hides a block or breaks the walk.
+    """
+    waiting = [content]
+    while waiting:
+        for block in _list(waiting.pop()):
+            if isinstance(block, dict):
+                yield block
+                source = block.get("source")
+                waiting += [block.get("content"), source.get("content") if isinstance(source, dict) else None]
 
 
 def _content(message: object) -> object:

@@ -94,7 +94,8 @@ class ModelBroker:
         Args:
             route: where to ask, and how.
             call: what the sandbox sent.
-            on_delta: told what is streamed while it comes; after a `Restarted`, what came before is void.
+            on_delta: told what is streamed while it comes; after a `Restarted`, what came before is void. What it
+                raises ends the call and comes out of here.
 
         Returns:
             The message, or the error to tell the CLI. A failing upstream is never raised.

@@ -51,6 +51,9 @@ class ModelRoute(BaseModel):
 
     @model_validator(mode="after")
     def _headers_can_be_sent(self) -> Self:
+        for secret in (self.api_key, self.auth_token):
+            if secret is not None and not secret.get_secret_value().strip():
+                raise ValueError("the key or token is empty; leave it out, or check the setting it is read from")
         for name, value in self.sent_headers().items():
             if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
                 raise ValueError(f"{name!r} is no header name")

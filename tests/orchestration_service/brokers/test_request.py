@@ -78,6 +78,13 @@ def user(*blocks: dict[str, Any]) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": list(blocks)}]}
 
 
+def nested(block: dict[str, Any], depth: int) -> dict[str, Any]:
+    """Wrap a block into so many tool results."""
+    for _ in range(depth):
+        block = {"type": "tool_result", "content": [block]}
+    return block
+
+
 URL_IMAGE = {"type": "image", "source": {"type": "url", "url": "https://elsewhere.example/?data=secret"}}
 
 
@@ -97,6 +104,9 @@ URL_IMAGE = {"type": "image", "source": {"type": "url", "url": "https://elsewher
         pytest.param(user({"type": "document", "source": {"type": "file", "file_id": "f"}}), {}, 403, id="file"),
         pytest.param(user({"type": "tool_result", "content": [URL_IMAGE]}), {}, 403, id="image_in_result"),
         pytest.param(user({"type": "document", "source": {"type": "content", "content": [URL_IMAGE]}}), {}, 403, id="nested"),
+        pytest.param(user(nested(URL_IMAGE, 300)), {}, 403, id="deeply_nested"),
+        pytest.param({"system": [URL_IMAGE]}, {}, 403, id="system"),
+        pytest.param({"tools": [{"type": "bash_code_execution_20990101", "name": "x"}]}, {}, 403, id="bash_of_theirs"),
         pytest.param(user({"type": "container_upload", "file_id": "f"}), {}, 403, id="container_upload"),
     ],
 )
@@ -141,6 +151,7 @@ def test_an_administrator_may_allow_tools_of_the_provider() -> None:
         pytest.param({"base_url": "https://user:k-12345678@x"}, id="credentials_in_address"),
         pytest.param({"base_url": "https://"}, id="no_host"),
         pytest.param({"api_key": "k-12345678\n"}, id="line_end_in_key"),
+        pytest.param({"api_key": ""}, id="empty_key"),
         pytest.param({"headers": {"bad name": "x"}}, id="header_name"),
     ],
 )
