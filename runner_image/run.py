@@ -1,7 +1,6 @@
 """One run of a turn inside the sandbox, from the plan to the sealed outputs."""
 
 import asyncio
-import os
 import shutil
 import time
 from collections.abc import AsyncIterator, Callable
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from runner_image.errors import AgentError, InputError, RunnerError, WorkspaceError
 from runner_image.inputs import unpack_inputs
+from runner_image.leftovers import end_leftovers
 from runner_image.mailbox import Mailbox
 from runner_image.outputs import Outputs, events_text, log_text
 from runner_image.places import Places
@@ -153,7 +153,7 @@ class Run:
                     await self._agent.stop(*self._stop)
 
     async def _finish(self, base: Base | None, end: tuple[EndReason, str]) -> None:
-        left = await asyncio.to_thread(processes_behind_the_wall)
+        left = await end_leftovers()
         await self.emit(Progress(at=time.time(), step="seal", message="Sealing the outputs."))
         change = await self._change(base)
         ran = self._outcome
@@ -232,18 +232,6 @@ class Run:
         numbered = event.model_copy(update={"seq": len(self._events) + 1})
         self._events.append(numbered)
         await self._mailbox.post("event", numbered.model_dump(mode="json"))
-
-
-def processes_behind_the_wall() -> int:
-    """Count the processes of this sandbox that live in a process space below the runner's."""
-    count = 0
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and entry.name != str(os.getpid()):
-            with suppress(OSError):
-                for line in (entry / "status").read_text().splitlines():
-                    if line.startswith("NSpid:") and len(line.split()) > 2:
-                        count += 1
-    return count
 
 
 def _empty(folder: Path) -> None:

@@ -36,6 +36,13 @@ _SYSTEM = (
     "/opt/python",
 )
 _LINKS = ("/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32")
+_HIDDEN = (
+    "CLAUDE_CODE_MESSAGING_SOCKET",
+    "CLAUDE_CODE_MESSAGING_TOKEN",
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_BASE_URL",
+    "ANTHROPIC_UNIX_SOCKET",
+)
 _PASSED = ("CLAUDE_CODE_ENTRYPOINT", "CLAUDE_AGENT_SDK_VERSION", "CLAUDE_CODE_SDK_READS_SESSION_STATE")
 
 
@@ -145,7 +152,12 @@ def _system_mounts() -> list[str]:
 
 def _shell_script() -> str:
     """Return the program that the CLI puts before each shell command; the command is its first argument."""
-    line = f"{_TOOLS}/bwrap --die-with-parent --unshare-pid --unshare-ipc --dev-bind / / --proc /proc --tmpfs /run --remount-ro /run"
+    # the CLI's own messaging socket would let a command speak to the agent as if it were a person
+    hidden = " ".join(f"--unsetenv {name}" for name in _HIDDEN)
+    line = (
+        f"{_TOOLS}/bwrap --die-with-parent --unshare-pid --unshare-ipc --dev-bind / / --proc /proc "
+        f"--tmpfs /run --remount-ro /run --tmpfs /tmp/cc-socks {hidden}"
+    )
     return (
         "#!/bin/sh\n"
         'own="${LD_LIBRARY_PATH:-}"\n'

@@ -1,0 +1,47 @@
+"""Makes sure that nothing of the agent is alive when a run ends, and counts what could not be ended."""
+
+import asyncio
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+_LEAVE_SECONDS = 1.0
+_DIE_SECONDS = 2.0
+_STEP_SECONDS = 0.01
+
+
+async def end_leftovers() -> int:
+    """Wait a moment for the agent's processes to leave, kill those that do not, and return how many are still there.
+
+    The agent's processes are those in a process space below the runner's; whatever they started is there as well, `setsid` or not.
+    """
+    left = await _gone_within(_LEAVE_SECONDS)
+    for process in left:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(process, signal.SIGKILL)
+    return len(await _gone_within(_DIE_SECONDS)) if left else 0
+
+
+async def _gone_within(seconds: float) -> list[int]:
+    deadline = time.monotonic() + seconds
+    while True:
+        left = await asyncio.to_thread(processes_behind_the_wall)
+        if not left or time.monotonic() > deadline:
+            return left
+        await asyncio.sleep(_STEP_SECONDS)
+
+
+def processes_behind_the_wall() -> list[int]:
+    """Return the living processes in a process space below this one; a zombie holds nothing and does not count."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                lines = (entry / "status").read_text(errors="replace").splitlines()
+                facts = dict(line.split(":", 1) for line in lines if ":" in line)
+                depth = len(facts.get("NSpid", "").split())
+                if depth > 1 and facts.get("State", "").split()[:1] != ["Z"]:
+                    found.append(int(entry.name))
+    return found
