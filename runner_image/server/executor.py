@@ -50,6 +50,7 @@ class Executor:
         self._stopped: dict[int, str] = {}
         self._sessions: dict[int, None] = {}
         self._next_number = 0
+        self._restarting = asyncio.Lock()
         self._slots = asyncio.Semaphore(_MAX_AT_ONCE)
         self._adopt(fork_server)
 
@@ -75,9 +76,9 @@ class Executor:
         self._sessions.clear()
         await asyncio.to_thread(kill_sessions, sessions)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End the fork server and all that runs in it."""
-        self._fork_server.close()
+        await self._fork_server.close()
 
     def _adopt(self, fork_server: ForkServer) -> None:
         self._fork_server = fork_server
@@ -102,9 +103,10 @@ class Executor:
             future.set_result(message)
 
     async def _execute(self, code: str) -> Outcome:
-        if self._fork_server_gone:
-            self._fork_server.close()
-            self._adopt(ForkServer(self._data))
+        async with self._restarting:
+            if self._fork_server_gone:
+                await self._fork_server.close()
+                self._adopt(await asyncio.to_thread(ForkServer, self._data))
         self._next_number += 1
         number = self._next_number
         future = self._running[number] = asyncio.get_running_loop().create_future()
@@ -166,7 +168,7 @@ async def open_executor(data: Path, limits: ExecutionLimits, fork_server: ForkSe
     try:
         yield executor
     finally:
-        executor.close()
+        await executor.close()
 
 
 def _child_limits(limits: ExecutionLimits) -> dict[str, int | None]:

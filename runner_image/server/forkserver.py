@@ -5,7 +5,6 @@ It is started before the slow imports of the web server, so that both load at th
 
 import array
 import asyncio
-import contextlib
 import json
 import os
 import socket
@@ -18,6 +17,7 @@ from .errors import ForkServerGone
 
 _HIDDEN_WORDS = ("KEY", "SECRET", "TOKEN", "PASSWORD", "CREDENTIAL", "IDENTITY_", "MSI_", "CONNECTION_STRING")
 _PACKET_BYTES = 4096
+_END_SECONDS = 1.0
 
 
 def execution_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -87,14 +87,16 @@ class ForkServer:
             except OSError as error:
                 raise ForkServerGone("The process that starts executions is gone; send the code again.") from error
 
-    def close(self) -> None:
-        """End it together with everything it runs; quick, and harmless when repeated."""
+    async def close(self) -> None:
+        """End it together with everything it runs; harmless when repeated."""
         if self._socket.fileno() >= 0:
-            with contextlib.suppress(RuntimeError):  # no loop: it was never attached
-                asyncio.get_running_loop().remove_reader(self._socket.fileno())
+            asyncio.get_running_loop().remove_reader(self._socket.fileno())
         self._socket.close()
+        await asyncio.to_thread(self._wait)
+
+    def _wait(self) -> None:
         try:
-            self._process.wait(timeout=1.0)
+            self._process.wait(timeout=_END_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

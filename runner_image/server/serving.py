@@ -3,6 +3,8 @@
 import asyncio
 import importlib.metadata
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from uvicorn.config import Config
 from uvicorn.server import Server
@@ -29,22 +31,38 @@ def run(settings: ServerSettings, listener: socket.socket, fork_server: ForkServ
 
 
 async def serve(settings: ServerSettings, listener: socket.socket, fork_server: ForkServer) -> None:
-    """Serve on the running event loop, until SIGTERM or cancellation."""
+    """Serve on the running event loop, until SIGTERM."""
+    async with open_app(settings, fork_server) as app:
+        await Server(server_config(app)).serve(sockets=[listener])
+
+
+@asynccontextmanager
+async def open_app(settings: ServerSettings, fork_server: ForkServer) -> AsyncIterator[CodeSessionApp]:
+    """Make the application, with what it runs code in; both end together.
+
+    Args:
+        settings: Where the files are and what executions may use.
+        fork_server: Already started; owned from now on.
+    """
     async with open_executor(settings.data, settings.limits, fork_server) as executor:
-        app = CodeSessionApp(executor=executor, store=FileStore(settings.data), version=_version())
-        config = Config(
-            app,
-            http="h11",
-            ws="none",
-            loop="asyncio",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=_GRACEFUL_SECONDS,
-        )
-        await Server(config).serve(sockets=[listener])
+        yield CodeSessionApp(executor=executor, store=FileStore(settings.data), version=_version())
+
+
+def server_config(app: CodeSessionApp) -> Config:
+    """Configure the web server: nothing is loaded or logged that five routes do not need."""
+    return Config(
+        app,
+        http="h11",
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=1024,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=_GRACEFUL_SECONDS,
+    )
 
 
 def _version() -> str:
