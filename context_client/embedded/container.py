@@ -198,10 +198,10 @@ def interpret_execution(status: int, body: bytes) -> dict[str, str]:
         return _execution("Failed", _HINT_NOT_JSON, "", _NOT_JSON)
     try:
         detail = answer["detail"]
-        results, output, error = detail["results"], detail["output"], detail["error"]
-    except (KeyError, TypeError) as missing:
+        results, output, error = (_as_text(detail[name]) for name in ("results", "output", "error"))
+    except (KeyError, TypeError, RecursionError) as missing:
         return unreachable_execution(f"the sandbox's answer lacks 'detail' or one of its three parts ({missing})")
-    return _execution("Succeeded", _as_text(results), _as_text(output), _as_text(error))
+    return _execution("Succeeded", results, output, error)
 
 
 def unreachable_execution(message: str) -> dict[str, str]:

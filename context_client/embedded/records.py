@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import aiosqlite
+import anyio
 
 Document = dict[str, Any]
 
@@ -73,8 +74,10 @@ class RecordStore:
             int(bool(document.get("deleted"))),
             json.dumps(document, ensure_ascii=True),
         )
-        await self._database.execute(_UPSERT, row)
-        await self._database.commit()
+        # A caller that leaves must not leave half a write for the next one to commit.
+        with anyio.CancelScope(shield=True):
+            await self._database.execute(_UPSERT, row)
+            await self._database.commit()
         if document["type"] == SESSION_RECORD:
             self._remember(document)
 

@@ -171,7 +171,7 @@ class SessionService:
                 return None
             new = NewFile(
                 upn=session["upn"],
-                file_name=item.name,
+                file_name=item.name.encode("utf-8", "replace").decode("utf-8"),  # JSON may hold half a character
                 spool=spool,
                 origin="code-session",
                 conversation_id=session["conversation_id"],
