@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 
 from orchestration_service.errors import RequestInvalid, StoreError
 from orchestration_service.operations import OperationStore, StatusBoard, StoredEvent
-from orchestration_service.routes.openapi import IDENTITY_PARAMETER
+from orchestration_service.routes.openapi import EVENT_SCHEMA, IDENTITY_PARAMETER
 from orchestration_service.routes.problems import documented
 from orchestration_service.security import Doorkeeper
 
@@ -39,7 +39,7 @@ def router(operations: OperationStore, *, board: StatusBoard, doorkeeper: Doorke
         "schema": {"type": "string", "pattern": "^[0-9]{1,15}$"},
     }
     extra: dict[str, Any] = {"parameters": [IDENTITY_PARAMETER, last_id], "security": [{"ApiKey": []}]}
-    stream = {"description": "The events.", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+    stream = {"description": "The events.", "content": {"text/event-stream": {"schema": EVENT_SCHEMA}}}
     nothing = {"description": "The turn has ended and all its events were seen: do not reconnect."}
 
     @routes.get(

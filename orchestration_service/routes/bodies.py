@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 
 import anyio
@@ -12,6 +13,10 @@ from orchestration_service.errors import RequestInvalid, RequestTooLarge
 from orchestration_service.routes.problems import describe_invalid
 from workflow_schemas.platform import CompletionRequest
 
+OPERATION_ID_PATTERN = "[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+"""What an operation id may look like: it becomes part of paths, names and log lines."""
+CONVERSATION_LIMIT = 256
+"""Longest conversation id, in characters."""
 DISCARD_BYTES = 16 * 1024 * 1024
 """How much of a refused body is read and thrown away, at most."""
 DISCARD_SECONDS = 5.0
@@ -57,6 +62,14 @@ def read_completion(body: bytes) -> CompletionRequest:
         RequestInvalid: It is not JSON, not an object, or lacks what every request has.
     """
     try:
-        return CompletionRequest.model_validate_json(body)
+        completion = CompletionRequest.model_validate_json(body)
     except ValidationError as error:
         raise RequestInvalid(describe_invalid(error, "The completion request")) from error
+    if completion.operation_id and not re.fullmatch(OPERATION_ID_PATTERN, completion.operation_id):
+        raise RequestInvalid(
+            "operation_id must be 1 to 128 letters, digits, '.', '_' or '-', and start with a letter or digit. "
+            "Send a GUID, or leave it out and use the one in the answer."
+        )
+    if len(completion.session_id) > CONVERSATION_LIMIT:
+        raise RequestInvalid(f"session_id is longer than {CONVERSATION_LIMIT} characters. Send the conversation's id.")
+    return completion

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import uuid
 from typing import Annotated, Any
 
@@ -11,7 +10,7 @@ import anyio
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
-from orchestration_service.errors import OperationConflict, RequestInvalid
+from orchestration_service.errors import OperationConflict
 from orchestration_service.operations import AcceptedTurn, NewOperation, Operation, OperationStore, StartTurn, StatusBoard
 from orchestration_service.routes.bodies import read_body, read_completion
 from orchestration_service.routes.openapi import COMPLETION_BODY, IDENTITY_PARAMETER
@@ -29,9 +28,6 @@ from workflow_schemas.platform import (
 ACCEPTED = "The operation is being processed by ClaudeCode."
 NOT_STARTED = "The work could not be started because of a fault in the service. Please send the message again."
 InstanceId = Annotated[str, Path(description="Id of the platform instance.")]
-
-_OPERATION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_CONVERSATION_LIMIT = 256
 
 
 class Acceptance:
@@ -81,13 +77,6 @@ class Acceptance:
 
     def _new_operation(self, completion: CompletionRequest, caller: Caller) -> NewOperation:
         operation_id = completion.operation_id or str(uuid.uuid4())
-        if not _OPERATION_ID.fullmatch(operation_id):
-            raise RequestInvalid(
-                "operation_id must be 1 to 128 letters, digits, '.', '_' or '-', and start with a letter or digit. "
-                "Send a GUID, or leave it out and use the one in the answer."
-            )
-        if len(completion.session_id) > _CONVERSATION_LIMIT:
-            raise RequestInvalid(f"session_id is longer than {_CONVERSATION_LIMIT} characters. Send the conversation's id.")
         kept = to_wire(completion)
         return NewOperation(
             operation_id=operation_id,

@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from orchestration_service.routes.bodies import CONVERSATION_LIMIT, OPERATION_ID_PATTERN
 from orchestration_service.routes.problems import Problem, documented
 from orchestration_service.security import API_KEY_HEADER, IDENTITY_HEADER
 from workflow_schemas.platform import CompletionRequest
@@ -21,6 +22,17 @@ IDENTITY_PARAMETER: Mapping[str, Any] = {
     "description": "The user, as JSON on one line with at least `upn`.",
     "schema": {"type": "string"},
     "example": '{"name": "Ann", "upn": "ann@contoso.com", "group_ids": []}',
+}
+
+EVENT_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "description": "One event of the stream.",
+    "properties": {
+        "id": {"type": "string", "description": "Its number in the log; `end` has none."},
+        "event": {"type": "string", "description": "Its type, for example `text`, `tool_start`, `done`; `end` is last."},
+        "data": {"type": "string", "description": "The event as JSON."},
+        "retry": {"type": "integer", "description": "Milliseconds after which to reconnect."},
+    },
 }
 
 COMPLETION_BODY: Mapping[str, Any] = {
@@ -58,6 +70,8 @@ def _described(app: FastAPI) -> dict[str, Any]:
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}", mode="validation")
         schemas.update(schema.pop("$defs", {}))
         schemas[model.__name__] = schema
+    schemas["CompletionRequest"]["properties"]["operation_id"]["pattern"] = f"^({OPERATION_ID_PATTERN})?$"
+    schemas["CompletionRequest"]["properties"]["session_id"]["maxLength"] = CONVERSATION_LIMIT
     for path in document["paths"].values():
         for operation in path.values():
             operation["responses"].pop("422", None)  # FastAPI's word for what we answer with a problem and 400
