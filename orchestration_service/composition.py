@@ -58,12 +58,15 @@ class _Turns:
 
 
 @asynccontextmanager
-async def open_service(settings: Settings, *, routes: ModelRoutes | None = None) -> AsyncIterator[Service]:
+async def open_service(
+    settings: Settings, *, routes: ModelRoutes | None = None, limits: SandboxLimits | None = None
+) -> AsyncIterator[Service]:
     """Put the service together: store, board, Context API (remote or embedded), model broker, pipeline, application.
 
     Args:
         settings: What the operator set.
         routes: Replaces the model routes of the settings.
+        limits: Replaces what a turn is granted here.
 
     Raises:
         SandboxUnavailable: Embedded, and no sandbox can be made on this machine; the message says what to do.
@@ -84,7 +87,7 @@ async def open_service(settings: Settings, *, routes: ModelRoutes | None = None)
             broker=await stack.enter_async_context(ModelBroker()),
             routes=routes or ModelRoutes(default_key=settings.anthropic_api_key, base_url=settings.anthropic_base_url),
             session=SessionSettings(),
-            limits=SandboxLimits(),
+            limits=limits or SandboxLimits(),
             describe_sandbox=lambda: sandbox,
         )
         turns = _Turns(pipeline)
