@@ -10,13 +10,14 @@ import os
 import secrets
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
 from context_client.embedded.gate import SNIFFED_BYTES
+from context_client.embedded.problems import IO, thrown
 from context_client.embedded.text import to_utf8
 
 _KEPT_IN_MEMORY = 1024 * 1024
@@ -34,13 +35,20 @@ class Spool:
         self.start = b""
 
     async def write(self, chunk: bytes | bytearray | memoryview) -> None:
-        """Append bytes."""
+        """Append bytes.
+
+        Raises:
+            Problem: 500 where the disk takes no more.
+        """
         if len(self.start) < SNIFFED_BYTES:
             self.start += bytes(chunk[: SNIFFED_BYTES - len(self.start)])
         self.size_bytes += len(chunk)
         self._pending += chunk
         if len(self._pending) >= _KEPT_IN_MEMORY:
-            await anyio.to_thread.run_sync(self._flush)
+            try:
+                await anyio.to_thread.run_sync(self._flush)
+            except OSError as error:
+                raise thrown(IO, f"the file could not be kept while it came in: {error.strerror}") from error
 
     def move_to(self, target: Path, *, as_text: bool) -> None:
         """Make the bytes a blob; blocking, for a worker thread."""
@@ -79,7 +87,7 @@ class BlobFolder:
             yield Spool(path)
         finally:
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(lambda: path.unlink(missing_ok=True))
+                await anyio.to_thread.run_sync(_remove, path)
 
     async def store(self, spool: Spool, file_path: str, *, as_text: bool) -> None:
         """Keep a spool's bytes under a record's path; text becomes UTF-8."""
@@ -113,6 +121,12 @@ class BlobFolder:
         known = file_path if file_path.startswith("file/") else f"file/{file_path}"
         digest = hashlib.sha256(f"{self._instance_id}\n{known}".encode("utf-8", "backslashreplace")).hexdigest()
         return self._folder / "blobs" / digest[:2] / digest
+
+
+def _remove(path: Path) -> None:
+    # Nothing may be left, and a folder that is gone leaves nothing either.
+    with suppress(FileNotFoundError, NotADirectoryError):
+        path.unlink()
 
 
 @asynccontextmanager

@@ -22,6 +22,8 @@ CONTEXT_SERVICE = "ContextServiceException"
 NETWORK = "HttpRequestException"
 TIMED_OUT = "TaskCanceledException"
 BAD_JSON = "JsonException"
+IO = "IOException"
+STORE = "CosmosException"
 NULL_REFERENCE = "NullReferenceException"
 ANY_EXCEPTION = "Exception"
 

@@ -13,6 +13,8 @@ from typing import Any
 import aiosqlite
 import anyio
 
+from context_client.embedded.problems import STORE, thrown
+
 Document = dict[str, Any]
 
 FILE_RECORD = "file-record"
@@ -62,7 +64,11 @@ class RecordStore:
         self._sessions: dict[tuple[str, str], Document] = {}
 
     async def put(self, document: Document) -> None:
-        """Write a document, replacing the owner's one of the same id."""
+        """Write a document, replacing the owner's one of the same id.
+
+        Raises:
+            Problem: 500 where the database takes no more.
+        """
         row = (
             document["upn"],
             document["id"],
@@ -76,8 +82,12 @@ class RecordStore:
         )
         # A caller that leaves must not leave half a write for the next one to commit.
         with anyio.CancelScope(shield=True):
-            await self._database.execute(_UPSERT, row)
-            await self._database.commit()
+            try:
+                await self._database.execute(_UPSERT, row)
+                await self._database.commit()
+            except aiosqlite.Error as error:
+                await self._database.rollback()
+                raise thrown(STORE, f"the record {document['id']!r} could not be stored: {error}") from error
         if document["type"] == SESSION_RECORD:
             self._remember(document)
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import shutil
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,7 +39,7 @@ async def test_the_instance_is_checked_before_the_key(http: httpx.AsyncClient, m
     assert (wrong.status_code, wrong.headers["content-type"]) == (403, "text/plain; charset=utf-8")
     keyless = await http.request(method, path, headers={"X-API-KEY": "no"})
     assert (keyless.status_code, keyless.headers["content-type"]) == (401, "text/plain; charset=utf-8")
-    asked = await http.request(method, path, headers={"X-API-KEY": b"\xe9", "Accept": b"application/json"})
+    asked = await http.request(method, path, headers={b"X-API-KEY": b"\xe9", b"Accept": b"application/json"})
     assert isinstance(asked.json(), str)
 
 
@@ -206,6 +208,31 @@ async def test_a_missing_blob_is_an_error_not_an_empty_file(ground: Ground, sett
     with pytest.raises(ServerFault, match="missing"):
         await ground.client.file_content(ground.user, record.id)
     await ground.client.delete_file_record(ground.user, record.id)
+
+
+async def test_a_disk_that_takes_no_more_is_an_answer_not_a_crash(ground: Ground, settings: EmbeddedSettings) -> None:
+    """The record stays, as in the real server; what cannot be kept is said, while receiving and while storing."""
+    await asyncio.to_thread(_replace_by_file, settings.folder / "blobs")
+    with pytest.raises(ServerFault, match="could not be stored"):
+        await ground.put("a.zip", b"PK\x03\x04")
+    await asyncio.to_thread(_replace_by_file, settings.folder / "incoming")
+    with pytest.raises(ServerFault, match="could not be kept"):
+        await ground.put("big.zip", b"PK\x03\x04" + bytes(3_000_000))
+
+
+async def test_a_database_that_takes_no_more_is_an_answer_not_a_crash(ground: Ground, settings: EmbeddedSettings) -> None:
+    with sqlite3.connect(settings.folder / "records.sqlite3") as database:
+        database.execute("CREATE TRIGGER full BEFORE INSERT ON documents BEGIN SELECT RAISE(ABORT, 'disk is full'); END")
+    with pytest.raises(ServerFault, match="disk is full"):
+        await ground.put("a.zip", b"PK\x03\x04")
+    with sqlite3.connect(settings.folder / "records.sqlite3") as database:
+        database.execute("DROP TRIGGER full")
+    assert (await ground.put("a.zip", b"PK\x03\x04")).id
+
+
+def _replace_by_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_bytes(b"")
 
 
 async def test_a_failed_delete_may_be_an_honest_500(settings: EmbeddedSettings, user: UserIdentity) -> None:
