@@ -90,14 +90,20 @@ class StatusBoard(anyio.AsyncContextManagerMixin):
 
     @asynccontextmanager
     async def __asynccontextmanager__(self) -> AsyncIterator[Self]:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._flush_forever)
-            try:
-                yield self
-            finally:
-                tasks.cancel_scope.cancel()
-                with anyio.CancelScope(shield=True), anyio.move_on_after(5):
-                    await self._flush()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._flush_forever)
+                try:
+                    yield self
+                finally:
+                    tasks.cancel_scope.cancel()
+                    with anyio.CancelScope(shield=True), anyio.move_on_after(5):
+                        await self._flush()
+        except BaseExceptionGroup as group:
+            if len(group.exceptions) > 1:
+                raise
+            (only,) = group.exceptions  # the task group is our business: callers get their own error back
+            raise only from only.__cause__
 
     def show(self, operation: Operation) -> None:
         """Put an operation on the board that this process works on from now on."""

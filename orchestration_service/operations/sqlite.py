@@ -128,7 +128,7 @@ class SqliteOperations(anyio.AsyncContextManagerMixin):
 
     async def create(self, new: NewOperation) -> Created:
         """Accept an operation, or return the one accepted earlier under the same id."""
-        packed = zlib.compress(new.request, 1)
+        packed = await anyio.to_thread.run_sync(zlib.compress, new.request, 1)  # may be many megabytes
         async with self._transaction() as db:
             earlier = await _fetch(db, new.operation_id)
             if earlier is not None:

@@ -56,8 +56,8 @@ class Acceptance:
             StoreError: The operation could not be stored; nothing was started.
         """
         caller = self._doorkeeper.admit(instance_id, request.headers)
-        completion = read_completion(await read_body(request, self._settings.max_body_bytes))
-        new = self._new_operation(completion, caller)
+        body = await read_body(request, self._settings.max_body_bytes)
+        completion, new = await anyio.to_thread.run_sync(self._read, body, caller)  # may take long: bodies can be large
         created = await self._operations.create(new)
         if not created.is_new:
             if created.operation.fingerprint != new.fingerprint:
@@ -75,10 +75,11 @@ class Acceptance:
         )
         return created.operation
 
-    def _new_operation(self, completion: CompletionRequest, caller: Caller) -> NewOperation:
+    def _read(self, body: bytes, caller: Caller) -> tuple[CompletionRequest, NewOperation]:
+        completion = read_completion(body)
         operation_id = completion.operation_id or str(uuid.uuid4())
         kept = to_wire(completion)
-        return NewOperation(
+        return completion, NewOperation(
             operation_id=operation_id,
             instance_id=self._doorkeeper.instance_id,
             upn=caller.upn,

@@ -175,6 +175,14 @@ async def test_a_taken_over_operation_is_ours(operations: SqliteOperations) -> N
         assert shown(await board.status("op-1", ANN)) == "InProgress: Taken over"
 
 
+async def test_an_error_inside_comes_out_as_it_is(operations: SqliteOperations) -> None:
+    """The board's task group does not wrap what its user raises; cause and kind stay."""
+    with pytest.raises(StoreFull, match="as it is") as raised:
+        async with StatusBoard(operations, instance_id="i"):
+            raise StoreFull("as it is") from KeyError("cause")
+    assert isinstance(raised.value.__cause__, KeyError)
+
+
 async def test_an_end_stored_earlier_wins(operations: SqliteOperations) -> None:
     """When another process has ended the operation, its end is what the board shows."""
     async with StatusBoard(operations, instance_id="i") as board:
