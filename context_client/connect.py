@@ -73,6 +73,7 @@ async def connect(
                 base_url="http://context.embedded",
                 api_key=settings.server.api_key.get_secret_value(),
                 instance_id=settings.server.instance_id,
+                api_key_header=settings.server.api_key_header,
                 # An error inside the app must arrive as the answer a socket would carry.
                 transport=httpx.ASGITransport(app=app, raise_app_exceptions=False),
             )

@@ -18,8 +18,9 @@ from context_client.embedded.problems import NETWORK, SandboxUnreachable
 from context_client.embedded.provider import SandboxEndpoint, SandboxProvider
 
 _MOST_LINES = 512
-# A long poll and a hundred quick calls share one sandbox; none may queue behind another.
-_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=120.0)
+# A long poll and a hundred quick calls share one sandbox; none may queue behind another. Few are kept when idle: each
+# request looks at every idle connection, with a system call for each.
+_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=8, keepalive_expiry=120.0)
 
 
 @dataclass

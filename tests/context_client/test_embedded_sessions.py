@@ -321,6 +321,12 @@ async def test_uploads_of_one_session_wait_for_each_other(settings: EmbeddedSett
     assert most == 1
 
 
+async def test_an_embedded_context_is_reached_with_its_own_key_header(settings: EmbeddedSettings, user: UserIdentity) -> None:
+    own = settings.model_copy(update={"api_key_header": "X-Own-Key"})
+    async with connect(EmbeddedContext(server=own)) as client:
+        assert (await client.upload_agent_file(user, "a", "a.txt", b"1")).agent_name == "a"
+
+
 async def test_a_remote_context_is_reached_by_address(
     app: object,
     settings: EmbeddedSettings,
