@@ -4,12 +4,13 @@ It listens on a Unix socket that only the agent's CLI can see. Two paths exist; 
 """
 
 import asyncio
+import contextlib
 import json
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import uvicorn
 from starlette.applications import Starlette
@@ -33,6 +34,13 @@ class _Call:
     path: str
     headers: dict[str, str]
     answer: "asyncio.Future[Message]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class AnswersCalls(Protocol):
+    """Who answers the model calls of a run: the service through the mailbox, or an endpoint that is reached directly."""
+
+    async def call(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, Any], float | None]:
+        """Answer one request with an HTTP status, the message or error, and the seconds after which a retry makes sense, if known."""
 
 
 class ModelCalls:
@@ -97,7 +105,7 @@ class Relay:
     """The HTTP side; one run at a time is behind it."""
 
     def __init__(self) -> None:
-        self.calls: ModelCalls | None = None
+        self.calls: AnswersCalls | None = None
         self.ready: Callable[[], Awaitable[None]] | None = None
         """Awaited before an answer is passed on: the agent must not act before the workspace's first snapshot is taken."""
 
@@ -123,13 +131,21 @@ class Relay:
         return JSONResponse(answer)
 
 
+class _Server(uvicorn.Server):
+    """A server that leaves the signals to the program around it: they are to end the run, not only its model endpoint."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
 @asynccontextmanager
 async def serve_relay(relay: Relay, places: Places) -> AsyncIterator[None]:
     """Serve the relay on the model socket until the context ends."""
     places.model_socket.parent.mkdir(parents=True, exist_ok=True)
     places.model_socket.unlink(missing_ok=True)
     config = uvicorn.Config(relay.app(), uds=str(places.model_socket), log_level="warning", lifespan="off", access_log=False)
-    server = uvicorn.Server(config)
+    server = _Server(config)
     task = asyncio.create_task(server.serve())
     try:
         while not server.started:

@@ -8,6 +8,7 @@ See docs/decisions/0003.
 """
 
 import asyncio
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +22,11 @@ OUTPUTS = "/outputs"
 CONFIG = "/agent"
 HOME = "/home/agent"
 MODEL_SOCKET = "/run/model/model.sock"
+SHELL = "/opt/agent/shell"
+"""Program behind the agent's wall that gives a shell command, its first argument, a process space of its own."""
+
 _CLI = "/opt/agent/claude"
 _TOOLS = "/opt/agent/bin"
-_SHELL = "/opt/agent/shell"
 
 _SYSTEM = (
     "/usr",
@@ -70,13 +73,14 @@ class Wall:
             writable: Whether the workspace may be written.
         """
         bind = "--bind" if writable else "--ro-bind"
-        line = [str(self.binary), "--unshare-all", "--die-with-parent", "--new-session", "--hostname", "agent"]
+        line = [*_without_environment(), str(self.binary)]
+        line += ["--unshare-all", "--die-with-parent", "--new-session", "--hostname", "agent"]
         line += _system_mounts()
         line += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--dir", HOME, "--tmpfs", HOME, "--dir", "/run"]
         line += [bind, str(self.places.workspace), WORKSPACE, bind, str(self.places.outputs), OUTPUTS]
         if agent:
             line += ["--bind", str(self.places.agent_config), CONFIG, "--ro-bind", str(agent_cli()), _CLI]
-            line += ["--ro-bind", str(self.binary.parent), _TOOLS, "--ro-bind", str(self._shell_file()), _SHELL]
+            line += ["--ro-bind", str(self.binary.parent), _TOOLS, "--ro-bind", str(self._shell_file()), SHELL]
             line += ["--bind", str(self.places.model_socket.parent), str(Path(MODEL_SOCKET).parent)]
         line += ["--chdir", WORKSPACE, "--clearenv"]
         for name, value in environment.items():
@@ -88,7 +92,7 @@ class Wall:
         shell = self._shell_file()
         shell.write_text(_shell_script(), encoding="utf-8")
         shell.chmod(0o755)
-        line = self.command([_CLI], environment={**environment, "CLAUDE_CODE_SHELL_PREFIX": _SHELL}, agent=True)
+        line = self.command([_CLI], environment={**environment, "CLAUDE_CODE_SHELL_PREFIX": SHELL}, agent=True)
         at = line.index("--clearenv") + 1
         quoted = [shlex.quote(word) for word in line]
         passed = [f'--setenv {name} "${{{name}:-}}"' for name in _PASSED]
@@ -134,6 +138,16 @@ def base_environment() -> dict[str, str]:
         environment["PATH"] = f"/opt/python/bin:{search}"
         environment["LD_LIBRARY_PATH"] = "/opt/python/lib"
     return environment
+
+
+def _without_environment() -> list[str]:
+    """Return the words that start bubblewrap with nothing of our environment.
+
+    `--clearenv` empties that of the program behind the wall only. Bubblewrap itself is process 1 in there, and the agent can read
+    `/proc/1/environ`, which shows what bubblewrap was started with: a model key, say, or a platform's identity.
+    """
+    libraries = os.environ.get("LD_LIBRARY_PATH")  # the bubblewrap of a Python package brings its library along
+    return ["/usr/bin/env", "-i", *([f"LD_LIBRARY_PATH={libraries}"] if libraries else [])]
 
 
 def _system_mounts() -> list[str]:
