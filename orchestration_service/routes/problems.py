@@ -15,12 +15,13 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from orchestration_service import errors
+from orchestration_service.errors import ServiceError
 
 logger = logging.getLogger(__name__)
 
 PROBLEM_TYPE = "application/problem+json"
 
-STATUS: Mapping[type[errors.ServiceError], HTTPStatus] = {
+STATUS: Mapping[type[ServiceError], HTTPStatus] = {
     errors.KeyRefused: HTTPStatus.UNAUTHORIZED,
     errors.InstanceRefused: HTTPStatus.FORBIDDEN,
     errors.IdentityRefused: HTTPStatus.BAD_REQUEST,
@@ -56,7 +57,7 @@ def problem_response(status: int, detail: str, headers: dict[str, str] | None = 
     return Response(json.dumps(document), status, headers, PROBLEM_TYPE)  # ASCII, so hostile text cannot break it
 
 
-def refuse(error: errors.ServiceError) -> Response:
+def refuse(error: ServiceError) -> Response:
     """Return the answer to an error of ours; failures of the store are logged, mistakes of callers are not."""
     status = STATUS.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
     headers: dict[str, str] = {}
@@ -82,7 +83,7 @@ def install(app: FastAPI) -> None:
     """Make an app answer every error as a problem document."""
 
     async def of_ours(_: Request, error: Exception) -> Response:
-        assert isinstance(error, errors.ServiceError)
+        assert isinstance(error, ServiceError)
         return refuse(error)
 
     async def of_framework(_: Request, error: Exception) -> Response:
@@ -97,7 +98,7 @@ def install(app: FastAPI) -> None:
     async def of_anything(_: Request, __: Exception) -> Response:
         return problem_response(500, "The service failed in a way nobody foresaw. Its log says more; try again later.")
 
-    app.add_exception_handler(errors.ServiceError, of_ours)
+    app.add_exception_handler(ServiceError, of_ours)
     app.add_exception_handler(HTTPException, of_framework)
     app.add_exception_handler(RequestValidationError, of_parameters)
     app.add_exception_handler(Exception, of_anything)
