@@ -16,6 +16,7 @@ EDGES: Mapping[str, tuple[str, ...]] = {
     # the web framework: only where requests come in
     "fastapi|starlette|uvicorn|sse_starlette": (
         "context_client/embedded/",
+        "orchestration_service/app.py",
         "orchestration_service/composition.py",
         "orchestration_service/cli/",
         "orchestration_service/portal/",
