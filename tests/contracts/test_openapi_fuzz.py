@@ -37,7 +37,7 @@ async def test_no_request_breaks_the_service(tmp_path: Path) -> None:
         command = [
             *(str(Path(sys.executable).with_name("st")), "--config-file", str(config), "run"),
             *(f"{service.url}/openapi.json", "--checks", CHECKS, "--phases", "examples,coverage,fuzzing,stateful"),
-            *("--max-examples", "15", "--workers", "1", "--no-shrink", "--request-timeout", "10", "--suppress-health-check", "all"),
+            *("--max-examples", "10", "--workers", "1", "--no-shrink", "--request-timeout", "10", "--suppress-health-check", "all"),
             *("--header", f"X-API-KEY:{KEY}", "--header", f"X-USER-IDENTITY:{identity()}", "--continue-on-failure", "--no-color"),
         ]
         with anyio.fail_after(60):
