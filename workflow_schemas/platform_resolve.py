@@ -98,9 +98,7 @@ def resolve_main_model(request: CompletionRequest) -> MainModel:
             raise ResourceInvalid(object_id, "has no 'deployment_name'. Set it to the provider's model id")
         if not model.endpoint_object_id:
             raise ResourceInvalid(object_id, "has no 'endpoint_object_id'. Set it to the API endpoint that serves it")
-        endpoint = _resource(
-            request, model.endpoint_object_id, EndpointConfiguration, wanted_by=f"the model {model.name or object_id!r}"
-        )
+        endpoint = _resource(request, model.endpoint_object_id, EndpointConfiguration, wanted_by=f"the model {model.name or object_id!r}")
         overrides = reference.properties.get("model_parameters")
         return MainModel(model, endpoint, dict(overrides) if isinstance(overrides, dict) else {})
     raise RoleMissing(request.agent.name, role, "AI model")

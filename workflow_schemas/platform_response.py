@@ -200,9 +200,7 @@ def result_id(operation_id: str) -> str:
     return f"{operation_id}-result"
 
 
-def progress_response(
-    operation_id: str, text: str, *, prompt_tokens: int = 0, completion_tokens: int = 0
-) -> CompletionResponse:
+def progress_response(operation_id: str, text: str, *, prompt_tokens: int = 0, completion_tokens: int = 0) -> CompletionResponse:
     """Return an intermediate result: one text item, since the platform fills no file addresses before the end."""
     return CompletionResponse(
         id=result_id(operation_id),
