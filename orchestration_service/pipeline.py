@@ -94,7 +94,6 @@ class Pipeline:
                 turn, "Something went wrong inside the service. The operator's log names it.", f"{type(error).__name__}: {error}"
             )
         status: FinalStatus = "Failed" if result.is_error else "Completed"
-        await self._end_events(operation.operation_id, result)
         await self._board.finish(operation.operation_id, status, result, status_message="The turn has ended.")
 
     @asynccontextmanager
@@ -185,10 +184,6 @@ class Pipeline:
         self._board.publish(
             operation_id, progress.text(), prompt_tokens=progress.prompt_tokens, completion_tokens=progress.completion_tokens
         )
-
-    async def _end_events(self, operation_id: str, result: CompletionResponse) -> None:
-        event: dict[str, Any] = {"type": "end", "at": time.time(), "status": "Failed" if result.is_error else "Completed"}
-        await self._board.append_events(operation_id, [event])
 
 
 class _Follower:

@@ -27,7 +27,7 @@ from claude_agent_sdk import (
 )
 
 from runner_image.errors import AgentError
-from runner_image.wall import CONFIG, MODEL_SOCKET, WORKSPACE, base_environment
+from runner_image.wall import CONFIG, MODEL_SOCKET, base_environment
 from workflow_schemas.events import Event, Text, ToolEnd, ToolStart
 from workflow_schemas.manifest import EndReason
 from workflow_schemas.plan import TurnPlan
@@ -207,11 +207,6 @@ def agent_environment(plan: TurnPlan) -> dict[str, str]:
         "GIT_COMMITTER_EMAIL": "claude-code@localhost",
         "GIT_TERMINAL_PROMPT": "0",
     }
-
-
-def transcript(places_config: Path, session_id: str) -> Path:
-    """Return where the CLI keeps the transcript of a session, as seen outside the wall."""
-    return places_config / "projects" / WORKSPACE.replace("/", "-") / f"{session_id}.jsonl"
 
 
 def _usage(result: ResultMessage) -> Usage:

@@ -22,6 +22,7 @@ from runner_image.mailbox import Mailbox, Mailboxes, open_mailboxes
 from runner_image.places import Places
 from runner_image.relay import Relay, serve_relay
 from runner_image.run import Run
+from runner_image.wall import find_wall
 from workflow_schemas.errors import FrameError
 from workflow_schemas.mailbox import Exchange, Reply, decode_exchange, encode
 from workflow_schemas.manifest import RunManifest
@@ -34,6 +35,7 @@ class Runner:
     """Answers exchanges and owns the runs of this sandbox."""
 
     def __init__(self, places: Places, mailboxes: Mailboxes, relay: Relay, generation: str) -> None:
+        self._wall = asyncio.ensure_future(find_wall(places))
         self._places = places
         self._mailboxes = mailboxes
         self._relay = relay
@@ -77,7 +79,8 @@ class Runner:
             except (KeyError, ValidationError) as error:
                 return Reply(generation=self._generation, status="refused", detail=f"the plan cannot be read: {error}")
             mailbox = self._open[exchange.run_id] = await self._mailboxes.open(exchange.run_id)
-            run = Run(plan, mailbox, self._places, self._relay, self._generation)
+            wall = asyncio.shield(self._wall)
+            run = Run(plan, mailbox, places=self._places, relay=self._relay, generation=self._generation, wall=wall)
             self._tasks[exchange.run_id] = asyncio.create_task(run.execute())
         reply = await mailbox.exchange(exchange)
         if any(message.kind == "release" for message in exchange.messages):
@@ -96,6 +99,8 @@ class Runner:
 async def serve_runner(places: Places) -> AsyncIterator[Runner]:
     """Serve exchanges on the runner's socket until the context ends."""
     places.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for folder in (places.workspace, places.outputs, places.agent_config, places.data):
+        folder.mkdir(parents=True, exist_ok=True)
     generation = _generation(places.state / "generation")
     relay = Relay()
     async with open_mailboxes(places.state / "mailbox.sqlite", generation) as mailboxes, serve_relay(relay, places):

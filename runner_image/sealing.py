@@ -1,0 +1,92 @@
+"""Seals a run: the change, the log, the archive and the manifest, whatever state the run ended in."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runner_image.errors import RunnerError
+from runner_image.leftovers import end_leftovers
+from runner_image.outputs import Outputs, events_text, log_text
+from runner_image.places import Places
+from runner_image.snapshot import Base, Change, Snapshots
+from runner_image.wall import Wall
+from workflow_schemas.events import Event
+from workflow_schemas.manifest import EndReason, RunManifest
+from workflow_schemas.plan import TurnPlan
+from workflow_schemas.usage import Usage
+
+
+@dataclass
+class Ended:
+    """What is known about a run when the agent has ended."""
+
+    reason: EndReason = "completed"
+    detail: str = ""
+    answer: str = ""
+    session_id: str = ""
+    usage: Usage = field(default_factory=Usage)
+    base: Base | None = None
+    wall: Wall | None = None
+    remarks: list[str] = field(default_factory=list)
+
+
+async def seal(plan: TurnPlan, places: Places, generation: str, ended: Ended, events: Sequence[Event]) -> RunManifest:
+    """Write every output of a run and return its manifest. What cannot be written is a remark, so that the rest survives."""
+    left = await end_leftovers()
+    change = await _change(ended)
+    manifest = RunManifest(
+        run_id=plan.run_id,
+        turn_number=plan.turn_number,
+        end_reason=ended.reason,
+        detail=ended.detail,
+        answer=ended.answer,
+        session_id=ended.session_id,
+        generation=generation,
+        usage=ended.usage,
+        patch=change.facts if change else None,
+        wall=ended.wall.describe() if ended.wall else "none: the agent was not started",
+        processes_left=left,
+    )
+    return await asyncio.to_thread(_write, plan, places, ended, change, manifest, events)
+
+
+async def _change(ended: Ended) -> Change | None:
+    if ended.base is None or ended.wall is None:
+        return None
+    try:
+        return await Snapshots(ended.wall).change(ended.base)
+    except (RunnerError, OSError) as error:
+        ended.remarks.append(f"The change of the workspace could not be recorded: {error}")
+        return None
+
+
+def _write(
+    plan: TurnPlan, places: Places, ended: Ended, change: Change | None, manifest: RunManifest, events: Sequence[Event]
+) -> RunManifest:
+    outputs = Outputs(plan, places)
+    steps: list[Callable[[], None]] = [
+        lambda: outputs.text("events.jsonl", "events", events_text(events)),
+        lambda: outputs.text("log.txt", "log", log_text(events, f"{ended.reason} {ended.detail}".strip())),
+        outputs.deliverables,
+    ]
+    if change is not None and change.patch:
+        steps.insert(0, lambda: outputs.text("changes.patch.txt", "patch", change.patch))
+    if ended.base is not None:
+        steps.append(lambda: outputs.archive(change, events, _transcript(places, ended.session_id), manifest))
+    for step in steps:
+        try:
+            step()
+        except OSError as error:
+            outputs.remarks.append(f"An output could not be written: {error.strerror or error}")
+    remarks = (*ended.remarks, *(change.remarks if change else ()), *outputs.remarks)
+    manifest = manifest.model_copy(update={"outputs": tuple(outputs.files), "remarks": remarks})
+    with suppress(OSError):
+        outputs.manifest(manifest)
+    return manifest
+
+
+def _transcript(places: Places, session_id: str) -> Path | None:
+    found = list(places.agent_config.glob(f"projects/*/{session_id}.jsonl")) if session_id else []
+    return found[0] if found else None
