@@ -138,7 +138,8 @@ class ScriptedModel:
             return _refuse(400, "invalid_request_error", over)
         self._record(request, body, f"{position.part}[{index}]")
         step = position.steps[index]
-        seed = f"{conversation}/{position.part}/{position.answered}"
+        # the length too: a step that is played again in a later turn must not repeat its ids, which the CLI takes for a repeated answer
+        seed = f"{conversation}/{position.part}/{position.answered}/{len(body['messages'])}"
         with_fault = step.faulty and (step.fault_times is None or self._faults.next(seed) < step.fault_times)
         take = Take(
             seed=seed,

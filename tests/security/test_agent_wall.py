@@ -1,0 +1,176 @@
+"""What hostile code finds that runs as a shell command of the agent, or through the agent's own tools."""
+
+import json
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+import pytest
+
+from tests.stage import MODEL_KEY, Stage, bash, calls, open_stage, packed, says
+
+pytestmark = pytest.mark.anyio
+
+OTHERS = "the-other-user-keeps-this-9c41f7"
+CANARY = "what-the-probe-must-find-33e0a1"
+PROBE = Path(__file__).with_name("probe.py")
+
+
+@pytest.fixture(scope="module")
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    async with open_stage(tmp_path_factory.mktemp("platform")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+async def findings(stage: Stage) -> dict[str, Any]:
+    """One turn that looks into every corner, while another conversation's sandbox is alive beside it."""
+    since = time.time() - 60
+    neighbour = stage.model(bash(f"echo {OTHERS} > /workspace/diary; cp diary /outputs/diary.txt"), says("Written."))
+    assert (await neighbour.turn("Write a diary.")).status == "Completed"
+    ports = [urlsplit(url).port for url in (stage.platform.base_url, stage.models_url)]
+    needles = [text[::-1] for text in (CANARY, MODEL_KEY, stage.platform.api_key, OTHERS, stage.caller.identity.upn)]
+    seeds = "read -r SEED < seed.txt; export SEED; sleep 30 &"  # the probe must find what is in a file, an environment, and a memory
+    command = f"{seeds} python3 probe.py '{json.dumps(needles)}' '{json.dumps(ports)}' {since}; true"
+    record = await stage.caller.upload("probed", "probe.tar", packed({"probe.py": PROBE.read_bytes(), "seed.txt": f"{CANARY}\n"}))
+    model = stage.model(bash(command), bash("cat findings.json | head -c 100"), says("Looked."))
+    turn = await model.turn("Look.", [record], conversation="probed")
+    assert turn.status == "Completed", turn.answer
+    found: dict[str, Any] = json.loads((await stage.archive(turn))["workspace/findings.json"])
+    found["turn"] = turn
+    return found
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "routes",
+        "resolved_names",
+        "reached_addresses",
+        "abstract_sockets",
+        "reached_sockets",
+        "existing_places",
+        "written_places",
+        "changed_files",
+        "unlimited_places",
+    ],
+)
+async def test_a_command_finds_nothing(findings: dict[str, Any], question: str) -> None:
+    assert findings[question] == []
+
+
+@pytest.mark.parametrize("place", ["files", "environments", "memory"])
+async def test_no_secret_is_in_sight(findings: dict[str, Any], place: str) -> None:
+    """Of all the needles only the first is found, which was put there so that the search proves itself."""
+    assert findings[f"needles_in_{place}"] == [0]
+
+
+async def test_the_only_interface_is_loopback(findings: dict[str, Any]) -> None:
+    assert findings["interfaces"] == ["lo"]
+
+
+async def test_a_command_sees_only_its_own_processes(findings: dict[str, Any]) -> None:
+    """Neither the CLI, nor the runner, nor the server, nor anything of the host."""
+    for line in findings["processes"]:
+        assert line.startswith(("/opt/agent/bin/bwrap ", "/bin/bash -c", "sleep 30")), line
+
+
+async def test_a_command_has_no_rights(findings: dict[str, Any]) -> None:
+    rights = findings["rights"]
+    assert {int(rights[name], 16) for name in ("CapEff", "CapPrm", "CapBnd")} == {0}
+    assert (rights["NoNewPrivs"], rights["Uid"]) == ("1", "1000")
+
+
+async def test_a_command_shares_no_namespace_with_the_host(findings: dict[str, Any]) -> None:
+    for name, inside in findings["namespaces"].items():
+        assert inside != os.readlink(f"/proc/self/ns/{name}"), name
+
+
+async def test_only_the_agents_empty_home_exists(findings: dict[str, Any]) -> None:
+    assert findings["homes"] == ["agent"]
+
+
+async def test_no_event_can_be_forged(stage: Stage, findings: dict[str, Any]) -> None:
+    """Whatever a command writes into the descriptors it can open, no event and no answer comes of it."""
+    turn = findings["turn"]
+    events = [event async for event in stage.caller.events(turn.operation_id)]
+    spoken = [event for event in events if event["type"] == "text"]
+    assert [event["content"] for event in spoken] == ["Looked."]
+    assert "FORGED-EVENT" not in json.dumps(turn.state)
+
+
+async def test_the_environment_tells_no_address_and_no_key(findings: dict[str, Any]) -> None:
+    names = [name for name in findings["variables"] if "KEY" in name or "TOKEN" in name or "SOCKET" in name or "URL" in name]
+    assert names == []
+
+
+async def test_daemons_end_with_their_command(stage: Stage) -> None:
+    """A command cannot leave anything behind, however it detaches itself; the host agrees."""
+    mark = f"8641{os.getpid() % 1000}"
+    start = f"(setsid nohup sleep {mark} >/dev/null 2>&1 &) ; nohup sleep {mark} >/dev/null 2>&1 & disown -a; sleep 0.1; pgrep -c sleep > started.txt"
+    model = stage.model(bash(start), bash("pgrep -c sleep > left.txt; true"), bash(start), says("Done."))
+    turn = await model.turn("Leave something running.")
+    files = await stage.archive(turn)
+    assert (files["workspace/started.txt"].strip(), files["workspace/left.txt"].strip()) == (b"2", b"0")
+    assert turn.receipt.processes_left == 0
+    lines = await anyio.to_thread.run_sync(_command_lines)
+    assert [line for line in lines if f"sleep\0{mark}" in line] == []
+
+
+SECRET_PLACES = (
+    "/run/claude-code/mailbox.sqlite",
+    "/run/claude-code/generation",
+    "/run/claude-code/runner.lock",
+    "/run/model/model.sock",
+    "/mnt/data/turn-001-manifest.json",
+    "/etc/shadow",
+    "/proc/1/environ",
+    "/proc/self/environ",
+    "/proc/2/environ",
+    "/proc/1/root/etc/shadow",
+    "/root/.bashrc",
+    "/workspace/out/shadow",
+)
+
+
+async def test_the_agents_own_tools_do_not_reach_the_runner(stage: Stage) -> None:
+    """Read, Grep and Glob run in the CLI's process, which is behind the outer wall but not inside a command's."""
+    reads = calls(*(("Read", {"file_path": place}) for place in SECRET_PLACES))
+    search = calls(
+        ("Grep", {"pattern": "held-by|sk-ant|API_KEY", "path": "/proc/self", "output_mode": "content"}),
+        ("Grep", {"pattern": MODEL_KEY[:12], "path": "/agent", "output_mode": "content"}),
+        ("Glob", {"pattern": "**/*", "path": "/run"}),
+        ("Glob", {"pattern": "**/mailbox*", "path": "/"}),
+    )
+    model = stage.model(bash("ln -s /etc out"), reads, search, says("Tried."))
+    turn = await model.turn("Read.")
+    ends = [event async for event in stage.caller.events(turn.operation_id) if event["type"] == "tool_end"]
+    assert [(place, end["success"]) for place, end in zip(SECRET_PLACES, ends[1:], strict=False)] == [(p, False) for p in SECRET_PLACES]
+    heard = model.prompts(-1).replace(MODEL_KEY[:12] + '", "path"', "")
+    assert "held-by-the-service" not in heard
+    assert MODEL_KEY not in heard
+    assert all("mailbox.sqlite" not in end["output"].removeprefix("File does not exist") for end in ends[len(SECRET_PLACES) + 1 :])
+
+
+async def test_the_agents_own_tools_do_not_write_outside_its_places(stage: Stage) -> None:
+    places = ("/run/claude-code/x", "/mnt/data/x.json", "/etc/passwd", "/opt/agent/shell", "/opt/agent/bin/x", "/usr/bin/x", "/root/x", "/proc/1/mem")
+    model = stage.model(calls(*(("Write", {"file_path": place, "content": "owned"}) for place in places)), says("Tried."))
+    turn = await model.turn("Write.")
+    ends = [event async for event in stage.caller.events(turn.operation_id) if event["type"] == "tool_end"]
+    assert len(ends) == len(places)
+    assert {place for place, end in zip(places, ends, strict=True) if end["success"]} <= {"/root/x"}
+    assert set(turn.files) == {"events", "log", "workspace", "manifest"}
+
+
+def _command_lines() -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append(path.read_bytes().decode(errors="replace"))
+        except OSError:
+            continue
+    return found
