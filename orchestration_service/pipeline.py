@@ -7,13 +7,12 @@ import uuid
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 from context_client import ContextClient
 from orchestration_service.answering import compose
 from orchestration_service.collecting import Collected, collect
-from orchestration_service.errors import SandboxLost, SandboxUnavailable, TurnError
+from orchestration_service.errors import SandboxLost, SandboxUnavailable, ServiceError, TurnError
 from orchestration_service.model_calls import Broker, ModelCalls
 from orchestration_service.model_routes import ModelRoutes
 from orchestration_service.operations.board import StatusBoard
@@ -32,26 +31,6 @@ logger = logging.getLogger(__name__)
 
 _STOP_AFTER_SECONDS = 30.0
 _GIVE_UP_AFTER_SECONDS = 90.0
-
-
-@dataclass
-class _Watch:
-    """Measures the steps of a turn."""
-
-    started: float = field(default_factory=time.monotonic)
-    steps: list[StepTime] = field(default_factory=list)
-
-    @asynccontextmanager
-    async def step(self, name: str) -> AsyncIterator[None]:
-        since = time.monotonic()
-        try:
-            yield
-        finally:
-            self.steps.append(StepTime(step=name, seconds=round(time.monotonic() - since, 4)))
-
-    @property
-    def seconds(self) -> float:
-        return round(time.monotonic() - self.started, 4)
 
 
 class Pipeline:
@@ -81,20 +60,21 @@ class Pipeline:
         self._left_in: dict[str, str] = {}
 
     async def run(self, turn: AcceptedTurn) -> None:
-        """Carry a turn out and put its end on the board; nothing is raised but a cancellation."""
+        """Carry a turn out and put its end on the board; nothing is raised but a cancellation and a store that fails."""
         operation = turn.operation
-        try:
-            async with self._alone(turn):
-                result = await self._turn(turn)
-        except TurnError as error:
-            result = _failure(turn, str(error))
-        except Exception as error:  # the user must get an answer and the board an end, whatever was overlooked; the log has the trace
-            logger.exception("The turn %r failed unexpectedly.", operation.operation_id)
-            result = _failure(
-                turn, "Something went wrong inside the service. The operator's log names it.", f"{type(error).__name__}: {error}"
-            )
-        status: FinalStatus = "Failed" if result.is_error else "Completed"
-        await self._board.finish(operation.operation_id, status, result, status_message="The turn has ended.")
+        course = _Course(turn)
+        async with self._alone(turn):
+            try:
+                result = await self._turn(course)
+            except TurnError as error:
+                result = _failure(turn, str(error))
+            except Exception as error:  # the user must get an answer and the board an end, whatever was overlooked; the log has the trace
+                logger.exception("The turn %r failed unexpectedly.", operation.operation_id)
+                text = "Something went wrong inside the service. The operator's log names it."
+                result = _failure(turn, text, f"{type(error).__name__}: {error}")
+            status: FinalStatus = "Failed" if result.is_error else "Completed"
+            await self._board.finish(operation.operation_id, status, result, status_message="The turn has ended.")
+            await self._tidy(course)
 
     @asynccontextmanager
     async def _alone(self, turn: AcceptedTurn) -> AsyncIterator[None]:
@@ -108,57 +88,66 @@ class Pipeline:
         if not queue.locked():
             self._queues.pop(conversation, None)
 
-    async def _turn(self, turn: AcceptedTurn) -> CompletionResponse:
-        watch, operation, request = _Watch(), turn.operation, turn.request
-        run_id = uuid.uuid4().hex
-        planned = self._plan(turn, run_id, continued=False)
-        route = self._routes.route(planned, operation.upn)
-        await self._reached(operation.operation_id, "open", "Opening a sandbox.", {"run_id": run_id})
-        async with watch.step("open"):
-            session = await open_session(
-                self._context,
-                turn.identity,
-                agent_name=request.agent.name,
-                conversation_id=request.session_id or operation.operation_id,
-                settings=self._session,
-            )
-            await session.fill(planned.uploads)
-            continued = await self._still_ours(session, run_id)
-        if continued:
-            planned = self._plan(turn, run_id, continued=True)
-        await self._reached(operation.operation_id, "run", "", {"session_id": session.session_id})
-        follower = _Follower(self, turn, planned)
-        pump = Pump(
-            run_id,
-            session=session,
-            log=self._store,
-            call_model=lambda call: follower.calls.answer(call),
-            on_events=follower.take,
+    async def _turn(self, course: "_Course") -> CompletionResponse:
+        turn = course.turn
+        operation_id = turn.operation.operation_id
+        course.planned = self._plan(course, continued=False)
+        route = self._routes.route(course.planned, turn.operation.upn)
+        await self._reached(operation_id, "open", "Opening a sandbox.", {"run_id": course.run_id})
+        async with course.step("open"):
+            course.session = session = await self._open(course)
+        await self._reached(operation_id, "run", "", {"session_id": session.session_id})
+        follower = _Follower(self._board, operation_id)
+        course.pump = pump = Pump(
+            course.run_id, session=session, log=self._store, call_model=lambda call: calls.answer(call), on_events=follower.take
         )
-        follower.calls = ModelCalls(
+        calls = ModelCalls(
             broker=self._broker,
             route=route,
-            ends_at=time.monotonic() + planned.plan.limits.hard_seconds,
-            max_total_tokens=planned.properties.max_total_tokens,
+            ends_at=time.monotonic() + course.planned.plan.limits.hard_seconds,
+            max_total_tokens=course.planned.properties.max_total_tokens,
             on_call=follower.called,
             on_text=follower.writing,
             on_spent=lambda: pump.post("stop", {"reason": "budget", "detail": "The token budget of the turn is spent."}),
         )
-        async with watch.step("run"):
-            manifest = await _follow(pump, planned)
-        await self._reached(operation.operation_id, "collect", "Collecting the files.", {"end_reason": manifest.end_reason})
-        async with watch.step("collect"):
-            collected = await _collect(session, manifest, planned)
-            await _release(pump)
-        if manifest.generation:
-            self._left_in[session.session_id] = manifest.generation
-        receipt = _receipt(turn, planned, manifest, collected, session, follower.calls.usage, watch, self._describe_sandbox())
-        await self._store.record_step(operation.operation_id, "answer", {"receipt": receipt.model_dump(mode="json")})
-        await self._store.forget_messages(run_id)
-        return compose(request, operation.operation_id, planned, manifest, receipt)
+        async with course.step("run"):
+            manifest = await _follow(pump, course.planned)
+        self._left_in[session.session_id] = manifest.generation
+        await self._reached(operation_id, "collect", "Collecting the files.", {"end_reason": manifest.end_reason})
+        async with course.step("collect"):
+            collected = await _collect(session, manifest, course.planned)
+        receipt = course.receipt(manifest, collected, calls.usage, self._describe_sandbox())
+        await self._store.record_step(operation_id, "answer", {"receipt": receipt.model_dump(mode="json")})
+        return compose(turn.request, operation_id, course.planned, manifest, receipt)
 
-    def _plan(self, turn: AcceptedTurn, run_id: str, *, continued: bool) -> Planned:
-        return make_plan(turn.request, run_id=run_id, turn_number=turn.operation.turn_number, limits=self._limits, continued=continued)
+    async def _open(self, course: "_Course") -> Session:
+        """Open the conversation's sandbox and fill it; find out whether its last turn's workspace is still there."""
+        turn = course.turn
+        session = await open_session(
+            self._context,
+            turn.identity,
+            agent_name=turn.request.agent.name,
+            conversation_id=turn.request.session_id or turn.operation.operation_id,
+            settings=self._session,
+        )
+        await session.fill(course.planned.uploads)
+        if await self._still_ours(session, course.run_id):
+            course.planned = self._plan(course, continued=True)
+        return session
+
+    async def _tidy(self, course: "_Course") -> None:
+        """After the answer is out: let the runner forget the run, and drop the messages. Losing this loses nothing."""
+        try:
+            if course.pump is not None:
+                await course.pump.release()
+            await self._store.forget_messages(course.run_id)
+        except ServiceError as error:
+            logger.warning("The run %r was not tidied up: %s", course.run_id, error)
+
+    def _plan(self, course: "_Course", *, continued: bool) -> Planned:
+        turn = course.turn
+        number = turn.operation.turn_number
+        return make_plan(turn.request, run_id=course.run_id, turn_number=number, limits=self._limits, continued=continued)
 
     async def _still_ours(self, session: Session, run_id: str) -> bool:
         """Whether the sandbox behind the session is the one this conversation's last turn has left."""
@@ -174,44 +163,85 @@ class Pipeline:
             await self._board.append_events(operation_id, [{"type": "progress", "at": time.time(), "step": step, "message": message}])
             self._board.publish(operation_id, message)
 
-    async def show(self, operation_id: str, events: list[dict[str, Any]], progress: Progress) -> None:
-        """Store events and show the progress."""
-        await self._board.append_events(operation_id, events)
-        self.show_progress(operation_id, progress)
 
-    def show_progress(self, operation_id: str, progress: Progress) -> None:
-        """Show the progress."""
-        self._board.publish(
-            operation_id, progress.text(), prompt_tokens=progress.prompt_tokens, completion_tokens=progress.completion_tokens
+class _Course:
+    """What becomes known of a turn while it is carried out."""
+
+    planned: Planned
+    session: Session
+
+    def __init__(self, turn: AcceptedTurn) -> None:
+        self.turn = turn
+        self.run_id = uuid.uuid4().hex
+        self.pump: Pump | None = None
+        self._started = time.monotonic()
+        self._steps: list[StepTime] = []
+
+    @asynccontextmanager
+    async def step(self, name: str) -> AsyncIterator[None]:
+        """Measure a step."""
+        since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._steps.append(StepTime(step=name, seconds=round(time.monotonic() - since, 4)))
+
+    def receipt(self, manifest: RunManifest, collected: Collected, usage: Usage, sandbox: str) -> Receipt:
+        """Return the receipt of the turn as it stands."""
+        return Receipt(
+            operation_id=self.turn.operation.operation_id,
+            turn_number=self.turn.operation.turn_number,
+            end_reason=manifest.end_reason,
+            detail=manifest.detail,
+            workspace="fresh" if self.planned.plan.fresh_workspace else "continued",
+            sandbox="; ".join(part for part in (sandbox, manifest.wall) if part),
+            usage=usage,
+            seconds=round(time.monotonic() - self._started, 4),
+            steps=tuple(self._steps),
+            exchanges=self.session.exchanges,
+            mailbox_bytes_in=self.session.bytes_in,
+            mailbox_bytes_out=self.session.bytes_out,
+            patch_proven=manifest.patch.proven if manifest.patch else None,
+            processes_left=manifest.processes_left,
+            files=collected.files,
+            lost=collected.lost,
+            remarks=(*self.planned.remarks, *manifest.remarks),
         )
 
 
 class _Follower:
     """Shows one turn's activity while it runs."""
 
-    calls: ModelCalls
-
-    def __init__(self, pipeline: Pipeline, turn: AcceptedTurn, planned: Planned) -> None:
-        self._pipeline = pipeline
-        self._operation_id = turn.operation.operation_id
+    def __init__(self, board: StatusBoard, operation_id: str) -> None:
+        self._board = board
+        self._operation_id = operation_id
         self._progress = Progress()
 
     async def take(self, events: list[dict[str, Any]]) -> None:
         """Take events of the runner."""
         for event in events:
             self._progress.take(event)
-        await self._pipeline.show(self._operation_id, events, self._progress)
+        await self._board.append_events(self._operation_id, events)
+        self._show()
 
     async def called(self, event: dict[str, Any], usage: Usage) -> None:
         """Take the answer of a model call."""
-        self._progress.model_calls = usage.model_calls
-        self._progress.prompt_tokens, self._progress.completion_tokens = usage.prompt_tokens, usage.output_tokens
-        await self._pipeline.show(self._operation_id, [event], self._progress)
+        progress = self._progress
+        progress.model_calls = usage.model_calls
+        progress.prompt_tokens, progress.completion_tokens = usage.prompt_tokens, usage.output_tokens
+        await self._board.append_events(self._operation_id, [event])
+        self._show()
 
     def writing(self, text: str | None) -> None:
         """Take text the model is writing."""
         self._progress.write(text)
-        self._pipeline.show_progress(self._operation_id, self._progress)
+        self._show()
+
+    def _show(self) -> None:
+        progress = self._progress
+        self._board.publish(
+            self._operation_id, progress.text(), prompt_tokens=progress.prompt_tokens, completion_tokens=progress.completion_tokens
+        )
 
 
 async def _follow(pump: Pump, planned: Planned) -> RunManifest:
@@ -253,44 +283,6 @@ async def _collect(session: Session, manifest: RunManifest, planned: Planned) ->
         return await collect(session, manifest, planned.plan.output_stem)
     except SandboxUnavailable as error:
         return Collected(files=(), lost=tuple(f"{output.name}: {error}" for output in manifest.outputs))
-
-
-async def _release(pump: Pump) -> None:
-    try:
-        await pump.release()
-    except SandboxUnavailable as error:
-        logger.warning("The runner was not told that its outputs are collected: %s", error)
-
-
-def _receipt(
-    turn: AcceptedTurn,
-    planned: Planned,
-    manifest: RunManifest,
-    collected: Collected,
-    session: Session,
-    usage: Usage,
-    watch: _Watch,
-    sandbox: str,
-) -> Receipt:
-    return Receipt(
-        operation_id=turn.operation.operation_id,
-        turn_number=turn.operation.turn_number,
-        end_reason=manifest.end_reason,
-        detail=manifest.detail,
-        workspace="fresh" if planned.plan.fresh_workspace else "continued",
-        sandbox="; ".join(part for part in (sandbox, manifest.wall) if part),
-        usage=usage,
-        seconds=watch.seconds,
-        steps=tuple(watch.steps),
-        exchanges=session.exchanges,
-        mailbox_bytes_in=session.bytes_in,
-        mailbox_bytes_out=session.bytes_out,
-        patch_proven=manifest.patch.proven if manifest.patch else None,
-        processes_left=manifest.processes_left,
-        files=collected.files,
-        lost=collected.lost,
-        remarks=(*planned.remarks, *manifest.remarks),
-    )
 
 
 def _failure(turn: AcceptedTurn, text: str, reason: str | None = None) -> CompletionResponse:
