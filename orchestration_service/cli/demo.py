@@ -92,9 +92,7 @@ async def _show_result(screen: Screen, caller: Caller, state: dict[str, Any], re
     screen.data({"steps": ", ".join(f"{step.step} {step.seconds:.2f} s" for step in receipt.steps)})
     screen.title("Files (records of the user who asked)")
     files = [item for item in artifacts if item["type"] == "File"]
-    rows = [
-        (item["metadata"]["original_file_name"], f"{int(item['metadata']['file_size']):,}", item["metadata"]["sha256"]) for item in files
-    ]
+    rows = [_row(item["metadata"]) for item in files]
     screen.table(rows, ("name", "bytes", "SHA-256"))
     ok = True
     for item in files:

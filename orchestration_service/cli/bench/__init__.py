@@ -5,7 +5,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-Verdict = Callable[[], Awaitable["list[Figure]"]]
+import anyio
+
+Measurement = Callable[[], Awaitable["list[Figure]"]]
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,11 @@ async def bench(*, only: Sequence[str], json_path: Path | None) -> int:
         mark = "ok  " if figure.is_met else "MISS"
         print(f"{mark} {figure.name:58} {figure.value:9.3f} {figure.unit:4} ≤ {figure.target:g}  {figure.detail}")
     if json_path is not None:
-        json_path.write_text(json.dumps([asdict(figure) for figure in figures], indent=1), encoding="utf-8")
+        await anyio.Path(json_path).write_text(json.dumps([asdict(figure) for figure in figures], indent=1), encoding="utf-8")
     return 0 if all(figure.is_met for figure in figures) else 1
 
 
-def _measurements() -> dict[str, Verdict]:
+def _measurements() -> dict[str, Measurement]:
     from orchestration_service.cli.bench import mailbox, status, turns
 
     return {

@@ -1,6 +1,7 @@
 """What the measurements share: a platform with a scripted model, the demo repository, and the bare CLI to compare with."""
 
 import asyncio
+import importlib.util
 import os
 import shutil
 import time
@@ -115,8 +116,6 @@ async def open_stage(script: Script) -> AsyncIterator[Stage]:
 
 async def bare_cli(script: Script, repository: Path, folder: Path) -> tuple[float, float]:
     """Run the script with the bare CLI in a plain directory; return seconds in all and seconds to the first model request."""
-    from runner_image.places import agent_cli  # a path only; the service and the runner share no code
-
     await asyncio.to_thread(shutil.copytree, repository, folder / "workspace", symlinks=True)
     ear = Ear(ScriptedModel(script.filled({"workspace": str(folder / "workspace")})))
     async with serve(ear) as model:
@@ -129,7 +128,7 @@ async def bare_cli(script: Script, repository: Path, folder: Path) -> tuple[floa
             "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
             "IS_SANDBOX": "1",
         }
-        line = [str(agent_cli()), "-p", PROMPT, "--output-format", "stream-json", "--verbose", "--model", "claude-sonnet-4-5"]
+        line = [str(_cli()), "-p", PROMPT, "--output-format", "stream-json", "--verbose", "--model", "claude-sonnet-4-5"]
         line += ["--tools", TOOLS, "--permission-mode", "bypassPermissions", "--setting-sources", "", "--strict-mcp-config"]
         since = time.monotonic()
         process = await asyncio.create_subprocess_exec(
@@ -140,3 +139,11 @@ async def bare_cli(script: Script, repository: Path, folder: Path) -> tuple[floa
         if process.returncode != 0 or not ear.arrivals:
             raise ServiceError(f"the bare CLI failed with {process.returncode}")
         return seconds, ear.arrivals[0] - since
+
+
+def _cli() -> Path:
+    """Return the CLI that the agent SDK bundles, without importing the SDK."""
+    found = importlib.util.find_spec("claude_agent_sdk")
+    if found is None or not found.submodule_search_locations:
+        raise ServiceError("the package claude-agent-sdk is not installed, so there is no CLI to compare with; run ./dev setup")
+    return Path(found.submodule_search_locations[0]) / "_bundled" / "claude"

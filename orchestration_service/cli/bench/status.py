@@ -5,7 +5,6 @@ import json
 import sys
 from pathlib import Path
 from statistics import quantiles
-from typing import Any
 
 from orchestration_service.cli.bench import Figure
 from orchestration_service.cli.bench.stage import PROMPT, Stage, open_stage
@@ -36,18 +35,14 @@ async def _start(stage: Stage) -> str:
 
 
 async def _all_at_work(stage: Stage, operations: list[str]) -> None:
+    """Wait until the model has answered each turn at least once."""
     waiting = set(operations)
     while waiting:
         for operation in list(waiting):
             state = await stage.caller.status(operation)
-            if state["status"] != "InProgress" or "1 model calls" in state["result"]["completion"] or "model calls" in _figures(state):
+            if state["status"] != "InProgress" or state["result"]["completion_tokens"]:
                 waiting.discard(operation)
         await asyncio.sleep(0.2)
-
-
-def _figures(state: dict[str, Any]) -> str:
-    text = str(state["result"]["completion"])
-    return "model calls" if state.get("prompt_tokens") or "tokens_" in text and " 0 model calls" not in text else ""
 
 
 async def _poll(stage: Stage, operations: list[str]) -> list[float]:
