@@ -32,8 +32,7 @@ async def exchange() -> list[Figure]:
     """Measure one exchange as the service makes it: through the embedded Context API to the runner in a local sandbox and back."""
     async with _open_context() as context:
         session = await _open_session(context)
-        while (await session.exchange(Exchange(run_id="bench-exchange"))).status != "unknown_run":
-            await asyncio.sleep(0.1)
+        await session.exchange(Exchange(run_id="bench-exchange"))
         await asyncio.sleep(WARM_SECONDS)
         seconds = []
         for _ in range(_EXCHANGES):
