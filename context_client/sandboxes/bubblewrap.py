@@ -82,7 +82,7 @@ def sandbox_arguments(
         *("--uid", str(USER_ID), "--gid", str(USER_ID)),
         *("--hostname", HOSTNAME),
         "--clearenv",
-        *_environment(),
+        *_environment(sources),
     ]
     for source in sources:
         words += ["--ro-bind", source.host, source.inside]
@@ -101,7 +101,8 @@ def system_sources() -> tuple[str, ...]:
     return _SYSTEM_FILES
 
 
-def _environment() -> list[str]:
+def _environment(sources: tuple[Source, ...]) -> list[str]:
+    packages = [source.inside for source in sources if source.inside.startswith(SITE_PACKAGES)]
     variables = {
         "HOME": HOME,
         "LANG": "C.UTF-8",
@@ -109,7 +110,7 @@ def _environment() -> list[str]:
         "LD_LIBRARY_PATH": f"{PYTHON}/lib:{BUBBLEWRAP}/lib",
         "PATH": f"{PYTHON}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin:{BUBBLEWRAP}",
         "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONPATH": f"{SOURCES}:{SITE_PACKAGES}:{SITE_PACKAGES}-compiled",
+        "PYTHONPATH": ":".join((SOURCES, *packages)),
         "TMPDIR": "/tmp",
         "USER": "agent",
         "CLAUDE_CODE_BWRAP": f"{BUBBLEWRAP}/bwrap",

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +22,9 @@ class Launch:
 
     words: tuple[str, ...]
     """The command: a small program that becomes bubblewrap."""
+
+    environment: Mapping[str, str]
+    """Environment of that small program; nothing but what its interpreter may need to load."""
 
     user: int | None
     """The user id the sandbox runs as on the host, or None for the service's own."""
@@ -82,5 +86,6 @@ def plan_launch(
         "user": user,
         "stage": stage,
     }
+    loader = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}
     launcher = str(Path(__file__).with_name("launcher.py"))
-    return Launch(words=(sys.executable, "-I", "-S", launcher, json.dumps(plan)), user=user)
+    return Launch(words=(sys.executable, "-I", "-S", launcher, json.dumps(plan)), environment=loader, user=user)

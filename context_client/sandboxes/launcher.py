@@ -47,7 +47,16 @@ def main() -> None:
     _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "parent-death signal")
     if os.getppid() != plan["parent"]:
         sys.exit("the service that asked for this sandbox is gone")
-    os.execve(plan["arguments"][0], plan["arguments"], plan["environment"])
+    _become(plan["arguments"], plan["environment"])
+
+
+def _become(arguments: list[str], environment: dict[str, str]) -> None:
+    """Turn into bubblewrap, with its options in a file: on the command line code inside would read the host's paths."""
+    end = arguments.index("--")
+    options = os.memfd_create("options", 0)
+    os.write(options, b"".join(os.fsencode(word) + b"\0" for word in arguments[1:end]))
+    os.lseek(options, 0, os.SEEK_SET)
+    os.execve(arguments[0], ["bwrap", "--args", str(options), *arguments[end:]], environment)
 
 
 def _stage(items: list[list[str]]) -> None:

@@ -17,6 +17,9 @@ MINIMUM_VERSION = (0, 8)
 """The first bubblewrap that can limit the size of a tmpfs (`--size` came with 0.7) and that was tried here."""
 
 _INSIDE_PACKAGES = ("runner_image", "workflow_schemas")
+_NEEDED_INSIDE = ("uvicorn", "h11", "python_multipart", "pydantic", "claude_agent_sdk")
+"""Packages that the server and the runner cannot do without; they may be spread over several directories."""
+
 _TOP_LEVEL = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 
@@ -143,10 +146,15 @@ def _interpreter() -> tuple[str | None, str]:
 def _packages() -> list[Source]:
     """Bind the installed packages, and our own two that run inside, wherever they are installed."""
     directories = dict.fromkeys(os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib"))
-    pure, *others = directories
-    sources = [Source(host=pure, inside=SITE_PACKAGES)]
-    # Where pure and compiled packages live apart (lib and lib64), the second is found through its own link.
-    sources += [Source(host=other, inside=f"{SITE_PACKAGES}-compiled") for other in others if Path(other).is_dir()]
+    for name in _NEEDED_INSIDE:
+        spec = importlib.util.find_spec(name)
+        if spec is None or not spec.submodule_search_locations:
+            raise SandboxUnavailable(
+                f"the package {name!r} is not installed.", advice=("Install this project with its dependencies: pip install .",)
+            )
+        directories.setdefault(os.path.realpath(Path(next(iter(spec.submodule_search_locations))).parent))
+    existing = [directory for directory in directories if Path(directory).is_dir()]
+    sources = [Source(host=directory, inside=f"{SITE_PACKAGES}/{number}") for number, directory in enumerate(existing)]
     for name in _INSIDE_PACKAGES:
         spec = importlib.util.find_spec(name)
         locations = list(spec.submodule_search_locations or ()) if spec else []
@@ -154,7 +162,7 @@ def _packages() -> list[Source]:
         if not locations:
             raise SandboxUnavailable(
                 f"the package {name!r} that runs inside sandboxes is not installed.",
-                advice=("Install this project completely: pip install foundationallm-claude-code",),
+                advice=("Install this project completely: pip install .",),
             )
         sources.append(Source(host=os.path.realpath(locations[0]), inside=f"{SOURCES}/{name}"))
     return sources

@@ -102,7 +102,7 @@ async def start_sandbox(launch: Launch, socket_path: Path) -> Sandbox:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             cwd="/",
-            env={},
+            env=launch.environment,
             pass_fds=[listener.fileno()],
         )
     sandbox = Sandbox(process, socket_path, launch.user)
@@ -159,7 +159,7 @@ async def _last_words(process: Process) -> str:
 async def one_shot(launch: Launch) -> AsyncIterator[tuple[int, str]]:
     """Run a sandbox without a server to its end; gives its exit status and what it said."""
     process = await anyio.open_process(
-        launch.words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd="/", env={}
+        launch.words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd="/", env=launch.environment
     )
     try:
         said = await _last_words(process)
