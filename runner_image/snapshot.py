@@ -53,11 +53,10 @@ echo "tree $(git --git-dir={scratch} write-tree)"
 """
 
 _PATCH_SCRIPT = """
-set -eu
 export GIT_DIR={scratch}
-git diff --binary --full-index --no-color --no-ext-diff --no-textconv -M {base} {result} > {scratch}/changes.patch
-git diff --no-color --no-ext-diff --no-textconv -M --numstat {base} {result} > {scratch}/changes.numstat
-git diff --no-color --no-ext-diff -M --name-only {base} {result} > {scratch}/changes.names
+result=$(git write-tree)
+git diff --binary --full-index --no-color --no-ext-diff --no-textconv -M {base} "$result" > {scratch}/changes.patch
+git diff --no-color --no-ext-diff --no-textconv --no-renames --numstat {base} "$result" > {scratch}/changes.numstat
 if [ -s {scratch}/changes.patch ]; then
   rm -f {scratch}/proof.index
   export GIT_INDEX_FILE={scratch}/proof.index
@@ -120,19 +119,17 @@ class Snapshots:
         Raises:
             WorkspaceError: git fails; the message holds its words.
         """
-        facts = await self._run(_TREE_SCRIPT)
+        facts = await self._run(_TREE_SCRIPT + _PATCH_SCRIPT, base=base.tree)
         result = _one(facts, "tree")
         remarks = tuple(facts.get("remark", ()))
         if not result:
             raise WorkspaceError("git did not record the workspace")
-        proof = await self._run(_PATCH_SCRIPT, base=base.tree, result=result)
-        proven = _one(proof, "proof") == result
-        reason = "" if proven else _one(proof, "failed") or "the patch applies but gives another tree"
+        proven = _one(facts, "proof") == result
+        reason = "" if proven else _one(facts, "failed") or "the patch applies but gives another tree"
         patch = await asyncio.to_thread((self._scratch / "changes.patch").read_bytes)
         numbers = await asyncio.to_thread((self._scratch / "changes.numstat").read_text, "utf-8", "replace")
-        names = await asyncio.to_thread((self._scratch / "changes.names").read_text, "utf-8", "replace")
         added, removed = _count(numbers)
-        paths = names.splitlines()
+        paths = [line.split("\t", 2)[2] for line in numbers.splitlines() if line.count("\t") >= 2]
         facts_of_patch = PatchFacts(
             base_commit=base.commit,
             base_tree=base.tree,
