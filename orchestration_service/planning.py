@@ -12,11 +12,13 @@ from orchestration_service.prompting import system_prompt
 from workflow_schemas.plan import InputFile, Limits, TurnPlan
 from workflow_schemas.platform import CompletionRequest, FileHistoryItem, ResourceProblem, resolve_main_model, resolve_prompt
 from workflow_schemas.platform_request import EndpointConfiguration
-from workflow_schemas.properties import WorkflowProperties, read_properties
+from workflow_schemas.properties import WorkflowProperties, flatten, read_properties
 
 _ARCHIVES = (".zip", ".tar")
 _SOFT_SHARE = 0.85
 _SETTINGS_TOOL = "claudecode"
+_NESTED = "claude_code"
+_WORKFLOWS = "/foundationallm.agent/workflows/"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,20 +91,23 @@ def make_plan(request: CompletionRequest, *, run_id: str, turn_number: int, limi
         raise PlanRefused(str(problem)) from problem
     if not request.prompt.strip():
         raise PlanRefused("The message is empty. Say what should be done with the files.")
-    reading = read_properties(_settings(request))
+    reading = read_properties(_settings(request, overrides))
     properties = reading.properties
-    remarks = list(reading.remarks) + _honest_limits(properties)
+    if reading.refusals:
+        raise PlanRefused(" ".join(("An administrator has to correct the agent.", *reading.refusals)))
+    continued = continued and properties.workspace_persistence_mode != "none"
     files = tuple(request.attached_files if continued else request.file_history)
     names = _unique_names(files)
+    granted = _limits(properties, limits)
     plan = TurnPlan(
         run_id=run_id,
         turn_number=turn_number,
         prompt=request.prompt,
-        system_prompt=system_prompt(request, main_prompt, properties, names, continued=continued),
+        system_prompt=system_prompt(request, main_prompt, granted, names, continued=continued),
         model=properties.model or model.deployment_name,
         tools=properties.allowed_tools,
         inputs=tuple(InputFile(name=name, kind=_kind(name)) for name in names),
-        limits=_limits(properties, limits),
+        limits=granted,
         output_stem=f"turn-{turn_number:03d}",
         fresh_workspace=not continued,
     )
@@ -112,36 +117,49 @@ def make_plan(request: CompletionRequest, *, run_id: str, turn_number: int, limi
         sources=files,
         model=plan.model,
         endpoint=endpoint,
-        model_parameters={**model.model_parameters, **overrides},
+        model_parameters={name: value for name, value in {**model.model_parameters, **overrides}.items() if name != _NESTED},
         properties=properties,
         full_prompt=f"{plan.system_prompt}\n\n{plan.prompt}",
-        remarks=tuple(remarks),
+        remarks=(*reading.remarks, *_honest_limits(properties, granted)),
     )
 
 
-def _settings(request: CompletionRequest) -> dict[str, Any]:
-    """Collect the settings from the places an administrator has: the agent's tools first, the workflow's own win.
+def _settings(request: CompletionRequest, model_overrides: dict[str, Any]) -> dict[str, Any]:
+    """Collect the settings from the places an administrator has, the most particular last (contract: portals §1.8).
 
-    The Management Portal can drop the workflow's properties when it saves an agent; those of a tool survive.
+    The Management Portal replaces the workflow's properties by those of the workflow resource whenever it saves an agent; what is merely
+    such a copy counts as little as its original. Settings of the main model's entry and of a tool survive a save.
     """
-    merged: dict[str, Any] = {}
-    for tool in request.agent.tools:
-        if tool.name.casefold().startswith(_SETTINGS_TOOL) and isinstance(tool.properties.get("claude_code"), dict):
-            merged.update(tool.properties["claude_code"])
     workflow = request.agent.workflow
-    own = dict(workflow.properties) if workflow else {}
-    nested = own.pop("claude_code", None)
-    merged.update(own)
-    if isinstance(nested, dict):
-        merged.update(nested)
-    return merged
+    resource = _workflow_resource(request)
+    merged = flatten(resource)
+    merged |= flatten({_NESTED: model_overrides.get(_NESTED)})
+    for tool in request.agent.tools:
+        if tool.name.casefold().startswith(_SETTINGS_TOOL):
+            merged |= flatten({_NESTED: tool.properties.get(_NESTED)})
+    own = workflow.properties if workflow else {}
+    return merged | flatten({name: value for name, value in own.items() if name not in resource or resource[name] != value})
 
 
-def _honest_limits(properties: WorkflowProperties) -> list[str]:
+def _workflow_resource(request: CompletionRequest) -> dict[str, Any]:
+    """Return the properties of the workflow resource the agent names, as far as it came with the request."""
+    workflow = request.agent.workflow
+    for object_id in workflow.resource_object_ids if workflow else ():
+        found = request.objects.get(object_id)
+        if _WORKFLOWS in object_id.casefold() and isinstance(found, dict) and isinstance(found.get("properties"), dict):
+            return dict(found["properties"])
+    return {}
+
+
+def _honest_limits(properties: WorkflowProperties, granted: Limits) -> list[str]:
     """Name every setting that asks for more than this version grants; what is granted is never weaker than asked."""
     remarks = []
+    if granted.hard_seconds < properties.sandbox_timeout_seconds:
+        remarks.append(f"This installation ends a turn after {granted.hard_seconds:.0f} s; the workflow asks for more.")
     if properties.sandbox_profile != "restricted" or properties.egress_policy.mode != "off":
         remarks.append("This turn ran without network: only the sandbox profile 'restricted' is available.")
+    if properties.sandbox_cpu is not None or properties.sandbox_memory is not None:
+        remarks.append("The size of the sandbox is the installation's; a workflow cannot choose it yet.")
     if properties.github_integration_mode != "none" or properties.allowed_repo_patterns:
         remarks.append("Cloning repositories and opening pull requests is not available; attach the repository as an archive.")
     if properties.workspace_storage_scope == "user":

@@ -1,41 +1,42 @@
 """The words the agent is given besides the user's: the administrator's prompt, the environment, the policy, the history."""
 
+from workflow_schemas.plan import Limits
 from workflow_schemas.platform import CompletionRequest, Prompt
-from workflow_schemas.properties import WorkflowProperties
 
 _HISTORY_CHARACTERS = 24_000
 _MESSAGE_CHARACTERS = 4_000
+_FILES = 50
 
 
-def system_prompt(
-    request: CompletionRequest, main_prompt: Prompt, properties: WorkflowProperties, inputs: tuple[str, ...], *, continued: bool
-) -> str:
+def system_prompt(request: CompletionRequest, main_prompt: Prompt, limits: Limits, inputs: tuple[str, ...], *, continued: bool) -> str:
     """Return the system prompt of a turn.
 
     Args:
         request: The completion, for its history.
         main_prompt: The administrator's prompt.
-        properties: The workflow's settings in force.
+        limits: Limits in force.
         inputs: Names of the files that are put into the workspace.
         continued: Whether the agent goes on in a live workspace and remembers the conversation itself.
     """
     parts = [part.strip() for part in (main_prompt.prefix, main_prompt.suffix) if part.strip()]
-    parts.append(_environment(properties, inputs, continued=continued))
+    parts.append(_environment(limits, inputs, continued=continued))
     if not continued and request.message_history:
         parts.append(_history(request))
     return "\n\n".join(parts)
 
 
-def _environment(properties: WorkflowProperties, inputs: tuple[str, ...], *, continued: bool) -> str:
-    files = ", ".join(repr(name) for name in inputs) or "none"
+def _environment(limits: Limits, inputs: tuple[str, ...], *, continued: bool) -> str:
+    files = ", ".join(repr(name) for name in inputs[:_FILES]) or "none"
+    if len(inputs) > _FILES:
+        files += f" and {len(inputs) - _FILES} more"
     state = "It is as you left it in the previous turn." if continued else "It holds the files the user attached."
     return (
         "# Where you are\n"
         f"You work in a sandbox for one turn of a conversation. The workspace is /workspace. {state} Attached files: {files}.\n"
         "There is no network: nothing can be downloaded, installed from a registry, cloned or pushed. Do not try; use what is there.\n"
         "Processes that a command starts end together with that command, so start a server and use it within one command. "
-        f"A command is stopped after {properties.command_timeout_seconds} seconds. "
-        f"The whole turn ends after {properties.sandbox_timeout_seconds} seconds.\n"
+        f"A command is stopped after {limits.command_timeout_seconds} seconds. "
+        f"The whole turn ends after {limits.hard_seconds:.0f} seconds.\n"
         "When you are done, the platform records the difference of /workspace as a patch and archives the workspace by itself. "
         "Put files that are meant for the user as such (reports, pictures, tables) into /outputs.\n"
         "# What counts\n"

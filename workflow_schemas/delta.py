@@ -36,7 +36,7 @@ def compress(body: bytes, base: bytes = b"") -> bytes:
     """
     window_log = max(10, min(_WINDOW_LOG_MAX, (len(body) + len(base)).bit_length()))
     parameter = zstd.CompressionParameter
-    options = {parameter.compression_level: _LEVEL, parameter.window_log: window_log, parameter.checksum_flag: 0}
+    options: dict[int, int] = {parameter.compression_level: _LEVEL, parameter.window_log: window_log, parameter.checksum_flag: 0}
     dictionary = zstd.ZstdDict(base, is_raw=True).as_prefix if len(base) >= 8 else None
     return zstd.compress(body, options=options, zstd_dict=dictionary)
 
@@ -54,11 +54,16 @@ def expand(data: bytes, base: bytes = b"") -> bytes:
     dictionary = zstd.ZstdDict(base, is_raw=True).as_prefix if len(base) >= 8 else None
     reader = zstd.ZstdDecompressor(dictionary, {zstd.DecompressionParameter.window_log_max: _WINDOW_LOG_MAX})
     try:
+        claimed = zstd.get_frame_info(data).decompressed_size
+        if claimed is not None and claimed > MAX_BODY_BYTES:
+            raise DeltaError(f"a compressed body claims {claimed} bytes; {MAX_BODY_BYTES} are the limit")
         body = reader.decompress(data, max_length=MAX_BODY_BYTES)
     except zstd.ZstdError as error:
         raise DeltaError(f"a compressed body cannot be rebuilt: {error}") from error
     if not reader.eof:
         raise DeltaError(f"a compressed body is cut off or larger than {MAX_BODY_BYTES} bytes")
+    if reader.unused_data:
+        raise DeltaError(f"{len(reader.unused_data)} bytes follow a compressed body; it is damaged")
     return body
 
 

@@ -7,7 +7,26 @@ never acted upon.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
+
+from workflow_schemas.platform_response import WireText, well_formed
+
+_MAX_DEPTH = 20
+
+
+def _writable(value: Any, depth: int = 0) -> Any:
+    """Return JSON that can be written as UTF-8: the CLI cuts texts in the middle of a character, and nesting has an end."""
+    if depth > _MAX_DEPTH:
+        return "…"
+    if isinstance(value, dict):
+        return {well_formed(str(name)): _writable(inner, depth + 1) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_writable(inner, depth + 1) for inner in value]
+    return well_formed(value)
+
+
+Arguments = Annotated[dict[str, Any], BeforeValidator(_writable)]
+"""Arguments of a tool call, made fit for UTF-8."""
 
 
 class _Event(BaseModel):
@@ -21,43 +40,43 @@ class Progress(_Event):
     """A step of the turn was reached."""
 
     type: Literal["progress"] = "progress"
-    step: str = Field(description="Name of the step, such as `open`, `workspace`, `run`, `seal`.")
-    message: str = Field("", description="One sentence for people.")
+    step: WireText = Field(description="Name of the step, such as `open`, `workspace`, `run`, `seal`.")
+    message: WireText = Field("", description="One sentence for people.")
 
 
 class DeviceCode(_Event):
     """A person has to confirm a sign-in on another device."""
 
     type: Literal["device_code"] = "device_code"
-    code: str = Field(description="Code to type in.")
-    url: str = Field(description="Address where the code is typed in.")
-    message: str = Field("", description="What the sign-in is for.")
+    code: WireText = Field(description="Code to type in.")
+    url: WireText = Field(description="Address where the code is typed in.")
+    message: WireText = Field("", description="What the sign-in is for.")
 
 
 class Text(_Event):
     """The agent said something."""
 
     type: Literal["text"] = "text"
-    content: str = Field(description="Text of the agent, Markdown.")
+    content: WireText = Field(description="Text of the agent, Markdown.")
 
 
 class ToolStart(_Event):
     """The agent calls a tool."""
 
     type: Literal["tool_start"] = "tool_start"
-    id: str = Field("", description="Identifier of the call; the matching `tool_end` carries the same.")
-    name: str = Field(description="Name of the tool.")
-    input: dict[str, Any] = Field(default_factory=dict, description="Arguments; long strings are shortened.")
+    id: WireText = Field("", description="Identifier of the call; the matching `tool_end` carries the same.")
+    name: WireText = Field(description="Name of the tool.")
+    input: Arguments = Field(default_factory=dict, description="Arguments; long strings are shortened.")
 
 
 class ToolEnd(_Event):
     """A tool call ended."""
 
     type: Literal["tool_end"] = "tool_end"
-    id: str = Field("", description="Identifier of the call.")
-    name: str = Field("", description="Name of the tool.")
+    id: WireText = Field("", description="Identifier of the call.")
+    name: WireText = Field("", description="Name of the tool.")
     success: bool = Field(description="False when the tool reported an error.")
-    output: str = Field("", description="Beginning of what the tool returned.")
+    output: WireText = Field("", description="Beginning of what the tool returned.")
     duration_seconds: float = Field(0.0, ge=0, description="Time between start and end, in seconds.")
 
 
@@ -65,17 +84,17 @@ class ConfirmRequest(_Event):
     """The agent needs a person's consent."""
 
     type: Literal["confirm_request"] = "confirm_request"
-    request_id: str = Field(description="Identifier to answer with.")
-    tool_name: str = Field(description="Tool that needs consent.")
-    description: str = Field("", description="What would happen.")
-    details: dict[str, Any] = Field(default_factory=dict, description="Arguments of the call.")
+    request_id: WireText = Field(description="Identifier to answer with.")
+    tool_name: WireText = Field(description="Tool that needs consent.")
+    description: WireText = Field("", description="What would happen.")
+    details: Arguments = Field(default_factory=dict, description="Arguments of the call.")
 
 
 class ModelCalled(_Event):
     """One call of the model was answered."""
 
     type: Literal["model_call"] = "model_call"
-    call_id: str = Field("", description="Identifier of the call.")
+    call_id: WireText = Field("", description="Identifier of the call.")
     status: int = Field(200, description="HTTP status of the answer.")
     input_tokens: int = Field(0, ge=0, description="Tokens of the request, caches included.")
     output_tokens: int = Field(0, ge=0, description="Tokens of the answer.")
@@ -86,14 +105,14 @@ class Warned(_Event):
     """Something is not as the user might expect, and the turn goes on."""
 
     type: Literal["warning"] = "warning"
-    message: str = Field(description="One sentence for people.")
+    message: WireText = Field(description="One sentence for people.")
 
 
 class Done(_Event):
     """The turn ended with a result."""
 
     type: Literal["done"] = "done"
-    session_id: str = Field("", description="Session of the agent SDK, for resuming.")
+    session_id: WireText = Field("", description="Session of the agent SDK, for resuming.")
     turns: int = Field(0, ge=0, description="Model calls of this turn.")
 
 
@@ -101,7 +120,7 @@ class Failed(_Event):
     """The turn ended without a result."""
 
     type: Literal["error"] = "error"
-    error: str = Field(description="What happened and what to do.")
+    error: WireText = Field(description="What happened and what to do.")
 
 
 Event = Annotated[

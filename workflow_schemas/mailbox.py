@@ -11,11 +11,12 @@ On the wire a frame is one line of ASCII: `FLLM1` + encoding letter + `:` + text
 import base64
 import binascii
 import json
+from collections.abc import Sequence
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from workflow_schemas.delta import compress, expand
+from workflow_schemas.delta import MAX_BODY_BYTES, compress, expand
 from workflow_schemas.errors import DeltaError, FrameError
 
 MAX_PART_BYTES = 1024 * 1024
@@ -24,8 +25,13 @@ MAX_PART_BYTES = 1024 * 1024
 MAX_FRAME_BYTES = 4 * 1024 * 1024
 """Messages of one exchange stop before their attachments exceed this size; the rest goes with the next one."""
 
+MAX_LINE_CHARACTERS = 128 * 1024 * 1024
+"""A frame above this length is refused before anything of it is decoded."""
+
 _MARK = "FLLM1"
 _BASE64_FROM_BYTES = 64 * 1024
+_HEADER_BYTES = 200
+"""What a message costs beside its body and attachment, generously."""
 
 Kind = Literal[
     # service → runner
@@ -124,21 +130,33 @@ def decode_reply(line: str) -> Reply:
 
 
 def _decode(line: str, model: type[_Frame]) -> _Frame:
+    if len(line) > MAX_LINE_CHARACTERS:
+        raise FrameError(f"a frame of {len(line)} characters is above the limit of {MAX_LINE_CHARACTERS}")
     mark, _, text = line.strip().partition(":")
     try:
-        packed = {f"{_MARK}A": base64.b85decode, f"{_MARK}B": base64.b64decode}[mark](text)
+        packed = {f"{_MARK}A": base64.b85decode, f"{_MARK}B": _from_base64}[mark](text)
         plain = expand(packed)
         length = int.from_bytes(plain[:4], "big")
         header = json.loads(plain[4 : 4 + length])
         messages, offset = [], 4 + length
         for seq, kind, body, size in header.pop("m"):
+            if type(size) is not int or size < 0:
+                raise FrameError("a frame announces an attachment of no size")
             messages.append(Message(seq=seq, kind=kind, body=body, data=plain[offset : offset + size]))
             offset += size
         if offset != len(plain):
             raise FrameError("a frame's attachments do not have the announced sizes")
         return model(messages=tuple(messages), **header)
-    except (KeyError, ValueError, TypeError, binascii.Error, DeltaError, ValidationError) as error:
-        raise FrameError(f"not a frame of the mailbox: {type(error).__name__}: {error}") from error
+    except _NONSENSE as error:
+        raise FrameError(f"not a frame of the mailbox: {type(error).__name__}: {str(error)[:300]}") from error
+
+
+_NONSENSE = (KeyError, ValueError, TypeError, AttributeError, RecursionError, binascii.Error, DeltaError, ValidationError)
+"""Everything that bytes without sense can cause on their way through the decoder; anything else is a mistake of ours."""
+
+
+def _from_base64(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
 
 
 def split(body: bytes) -> list[bytes]:
@@ -151,23 +169,34 @@ class Reader:
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
+        self._size = 0
 
     def feed(self, message: Message) -> Message | None:
-        """Take the next message; return it whole, or None when it was a part."""
+        """Take the next message; return it whole, or None when it was a part.
+
+        Raises:
+            FrameError: The pieces of one attachment exceed :data:`workflow_schemas.delta.MAX_BODY_BYTES`.
+        """
+        self._size += len(message.data)
+        if self._size > MAX_BODY_BYTES:
+            raise FrameError(f"the parts of a message exceed {MAX_BODY_BYTES} bytes")
         if message.kind == "part":
             self._parts.append(message.data)
             return None
         if self._parts:
             message = message.model_copy(update={"data": b"".join(self._parts) + message.data})
-            self._parts = []
+        self._parts, self._size = [], 0
         return message
 
 
-def fit(messages: list[Message]) -> tuple[list[Message], bool]:
-    """Return the messages that go into one frame, and whether some are left for the next one."""
+def fit(messages: Sequence[Message]) -> tuple[list[Message], bool]:
+    """Return the messages that go into one frame, and whether some are left for the next one.
+
+    The first message always goes, whatever its size: its attachment is at most a part, and who posts a message bounds its body.
+    """
     size = 0
     for index, message in enumerate(messages):
-        size += len(message.data) + 200
+        size += len(message.data) + _HEADER_BYTES + len(json.dumps(message.body, separators=(",", ":")))
         if index and size > MAX_FRAME_BYTES:
-            return messages[:index], True
-    return messages, False
+            return list(messages[:index]), True
+    return list(messages), False

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from workflow_schemas.platform_response import WireText
 from workflow_schemas.usage import Usage
 
 EndReason = Literal[
@@ -30,7 +31,7 @@ class OutputFile(BaseModel):
     role: Literal["patch", "workspace", "events", "log", "manifest", "output"] = Field(description="What the file is.")
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the bytes as the runner wrote them.")
     size_bytes: int = Field(ge=0, description="Size in bytes.")
-    byte_exact: bool = Field(description="True for archives, which the platform stores as they are; text may be re-encoded.")
+    byte_exact: bool = Field(description="True for archives, media and ASCII, which are stored as they are; other text may be re-encoded.")
 
 
 class PatchFacts(BaseModel):
@@ -43,11 +44,11 @@ class PatchFacts(BaseModel):
     result_tree: str = Field(description="Git tree of the workspace when the turn ended.")
     base_is_commit: bool = Field(False, description="True when `base_tree` is the tree of `base_commit`: the patch applies to a clone.")
     proven: bool = Field(description="True when the patch, applied to the base tree, gave exactly the result tree.")
-    reason: str = Field("", description="Why the patch is not proven.")
+    reason: WireText = Field("", description="Why the patch is not proven.")
     files_changed: int = Field(0, ge=0, description="Number of files that differ.")
     insertions: int = Field(0, ge=0, description="Added lines, binary files not counted.")
     deletions: int = Field(0, ge=0, description="Removed lines, binary files not counted.")
-    changed_paths: tuple[str, ...] = Field((), description="Changed paths, at most 200; undecodable bytes are escaped.")
+    changed_paths: tuple[WireText, ...] = Field((), description="Changed paths, at most 200; undecodable bytes are escaped.")
 
 
 class RunManifest(BaseModel):
@@ -59,13 +60,13 @@ class RunManifest(BaseModel):
     run_id: str = Field(description="Identifier of the run.")
     turn_number: int = Field(ge=1, description="Position of the turn in its conversation.")
     end_reason: EndReason = Field(description="Why the run ended.")
-    detail: str = Field("", description="More about the end, for people.")
-    answer: str = Field("", description="Last text of the agent.")
-    session_id: str = Field("", description="Session of the agent SDK.")
+    detail: WireText = Field("", description="More about the end, for people.")
+    answer: WireText = Field("", description="Last text of the agent.")
+    session_id: WireText = Field("", description="Session of the agent SDK.")
     generation: str = Field("", description="Marker of the sandbox; another marker under the same id is another sandbox.")
     usage: Usage = Field(default_factory=Usage, description="What the agent reported as used.")
     patch: PatchFacts | None = Field(None, description="The change of the workspace; absent when it could not be determined.")
     outputs: tuple[OutputFile, ...] = Field((), description="Files for the user; the manifest's own file is not among them.")
-    remarks: tuple[str, ...] = Field((), description="What was left out or shortened, and why.")
-    wall: str = Field("", description="What separated the agent from the runner.")
+    remarks: tuple[WireText, ...] = Field((), description="What was left out or shortened, and why.")
+    wall: WireText = Field("", description="What separated the agent from the runner.")
     processes_left: int = Field(0, ge=0, description="Processes of the agent that were alive after the end; 0 is the promise.")

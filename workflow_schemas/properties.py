@@ -3,8 +3,12 @@
 The names are those of the plan the project started from. They reach the service in `agent.workflow.properties`, either
 flat or below `claude_code`, and often as strings, because the Management Portal edits them as text. Nothing unknown or
 contradictory is dropped in silence: :func:`read_properties` returns what it understood and what it has to say about the rest.
+
+A value that cannot be used never leaves the agent with more than was asked for: a number beyond its bounds becomes the nearest bound, an
+unknown tool is left out, and where the default would grant more than any reading of the value, the turn is refused.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -81,11 +85,16 @@ class WorkflowProperties(BaseModel):
     def _comma_list(cls, value: object) -> object:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
+    @field_validator("egress_policy", mode="before")
+    @classmethod
+    def _bare_mode(cls, value: object) -> object:
+        return {"mode": value} if isinstance(value, str) else value
+
     @field_validator("allowed_tools")
     @classmethod
     def _known_tools(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         unknown = [name for name in value if name not in TOOLS]
-        if unknown:
+        if unknown or not value:
             raise ValueError(f"unknown tools {unknown}; choose from {', '.join(TOOLS)}")
         return value
 
@@ -96,31 +105,106 @@ class PropertyReading(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     properties: WorkflowProperties = Field(description="The settings in force.")
-    remarks: tuple[str, ...] = Field((), description="One sentence for each name that is unknown, or value that was not used.")
+    remarks: tuple[str, ...] = Field((), description="One sentence for each name that is unknown, or value that was changed or not used.")
+    refusals: tuple[str, ...] = Field((), description="One sentence for each value that no turn may run without; empty when all is well.")
 
 
 def read_properties(raw: Mapping[str, Any] | None) -> PropertyReading:
     """Read the properties of a workflow as they come over the wire.
 
     Args:
-        raw: `agent.workflow.properties`; the settings may lie flat or below `claude_code` (the nested ones win).
+        raw: `agent.workflow.properties`; the settings may lie flat or below `claude_code` (the nested ones win), as JSON or as text.
+            An empty text or a null means "not set".
 
     Returns:
-        The settings in force, and remarks on everything that was not used. A value that is out of its range falls back
-        to the default, never to something weaker, and is named. Nothing is raised.
+        The settings in force, remarks on everything that was changed or not used, and refusals. Nothing is raised.
     """
-    merged = dict(raw or {})
+    return _Reading(flatten(raw or {})).finish()
+
+
+def flatten(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return properties without the `claude_code` level, structures typed as text read, and what is not set left out."""
+    merged = {name: _from_text(name, value) for name, value in raw.items()}
     nested = merged.pop("claude_code", None)
     if isinstance(nested, Mapping):
-        merged.update(nested)
-    known = {name: value for name, value in merged.items() if name in WorkflowProperties.model_fields}
-    remarks = [f"The workflow property {name!r} is not known and has no effect." for name in merged if name not in known]
-    while True:
+        merged |= {str(name): _from_text(str(name), value) for name, value in nested.items()}
+    elif nested is not None:
+        merged["claude_code"] = nested
+    return {name: value for name, value in merged.items() if value is not None and not (isinstance(value, str) and not value.strip())}
+
+
+def _from_text(name: str, value: Any) -> Any:
+    """Read what a property of structure holds when it was typed as JSON into a field for text."""
+    structured = name in ("claude_code", "egress_policy", "allowed_tools", "allowed_repo_patterns")
+    if structured and isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         try:
-            return PropertyReading(properties=WorkflowProperties.model_validate(known), remarks=tuple(remarks))
-        except ValidationError as error:
-            for fault in error.errors():
-                name = str(fault["loc"][0])
-                if name in known:
-                    remarks.append(f"The workflow property {name!r} was not used: {fault['msg']}. The default is in force.")
-                    del known[name]
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
+class _Reading:
+    """Brings values one by one into a form that holds."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self._known = {name: value for name, value in given.items() if name in WorkflowProperties.model_fields}
+        self._remarks = [f"The workflow property {name!r} is not known and has no effect." for name in given if name not in self._known]
+        self._refusals: list[str] = []
+
+    def finish(self) -> PropertyReading:
+        self._keep_known_tools()
+        self._note_version()
+        while True:
+            try:
+                properties = WorkflowProperties.model_validate(self._known)
+            except ValidationError as error:
+                for fault in error.errors(include_url=False):
+                    self._settle(str(fault["loc"][0]), fault["type"], fault.get("ctx", {}), fault["msg"])
+            else:
+                return PropertyReading(properties=properties, remarks=tuple(self._remarks), refusals=tuple(self._refusals))
+
+    def _settle(self, name: str, kind: str, context: Mapping[str, Any], complaint: str) -> None:
+        """Bring a value into bounds, or take it out; each call removes one reason for complaint."""
+        if name not in self._known:
+            return
+        bound = next((context[end] for end in ("ge", "le") if end in context), None)
+        if bound is not None:
+            given, self._known[name] = self._known[name], bound
+            self._remarks.append(f"The workflow property {name!r} is out of its bounds; {bound} is in force instead of {given!r}.")
+            return
+        del self._known[name]
+        complaint = complaint.removeprefix("Value error, ").rstrip(".")
+        if name in _RESTRICTING:
+            self._refusals.append(f"The workflow property {name!r} cannot be used: {complaint}. {_RESTRICTING[name]}")
+        else:
+            self._remarks.append(f"The workflow property {name!r} was not used: {complaint}. The default is in force.")
+
+    def _keep_known_tools(self) -> None:
+        raw = self._known.get("allowed_tools")
+        wanted = [part.strip() for part in raw.split(",")] if isinstance(raw, str) else raw
+        if not isinstance(wanted, list | tuple):
+            return
+        spelled = {tool.casefold(): tool for tool in TOOLS}
+        kept = dict.fromkeys(spelled[str(name).casefold()] for name in wanted if str(name).casefold() in spelled)
+        left_out = [str(name) for name in wanted if str(name) and str(name).casefold() not in spelled]
+        if left_out:
+            self._remarks.append(f"The tools {', '.join(map(repr, left_out))} are not available; there are {', '.join(TOOLS)}.")
+        if kept:
+            self._known["allowed_tools"] = tuple(kept)
+        else:
+            del self._known["allowed_tools"]
+            self._refusals.append(f"The workflow property 'allowed_tools' names no tool that exists. {_RESTRICTING['allowed_tools']}")
+
+    def _note_version(self) -> None:
+        version = str(self._known.get("schema_version", SCHEMA_VERSION)).strip()
+        self._known["schema_version"] = version
+        if version != SCHEMA_VERSION:
+            self._remarks.append(f"The workflow's properties are of version {version!r}; this service reads version {SCHEMA_VERSION!r}.")
+
+
+_RESTRICTING: Mapping[str, str] = {
+    "allowed_tools": f"Choose from {', '.join(TOOLS)}, separated by commas.",
+    "max_total_tokens": "Set it to a whole number, or leave it out for no limit.",
+}
+"""Properties whose default grants more than any value an administrator may have meant, and what to write instead."""

@@ -21,9 +21,9 @@ class StoredFile(BaseModel):
     role: str = Field(description="What the file is: patch, workspace, events, log, manifest or output.")
     size_bytes: int = Field(ge=0, description="Size of what is stored, in bytes.")
     sha256: str = Field(description="SHA-256 of what is stored.")
-    integrity: Literal["exact", "re-encoded", "mismatch", "unlisted"] = Field(
+    integrity: Literal["exact", "re-encoded", "mismatch", "unlisted", "unread"] = Field(
         description="`exact`: the manifest's hash. `re-encoded`: same text, other bytes. `mismatch`: not what the runner wrote. "
-        "`unlisted`: not in the manifest."
+        "`unlisted`: not in the manifest. `unread`: stored, but it could not be read back for the check."
     )
 
 
