@@ -20,6 +20,36 @@ ENVIRONMENT = {
 
 BINARY = bytes(range(256)) * 40
 
+PICTURE = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
+    "1f15c4890000000d49444154789c6360606060000000050001a5f645400000000049454e44ae426082"
+)
+
+CHANGES = r"""
+printf 'third\r\n' >> windows.txt
+printf '\377\000x' >> picture.bin
+rm empty
+chmod -x 'run me.sh'
+mv 'src/déjà vu.txt' new.txt
+ln -sf /etc/shadow outside
+"""
+"""What a command of the agent does to the repository."""
+
+OUTPUTS = f"""
+import zipfile
+from pathlib import Path
+
+outputs = Path("/outputs")
+(outputs / "plot.png").write_bytes(bytes.fromhex("{PICTURE.hex()}"))
+(outputs / "report.html").write_text("<b>report</b>")
+(outputs / "core").write_text("core")
+with zipfile.ZipFile(outputs / "table.xlsx", "w") as table:
+    table.writestr("[Content_Types].xml", "<Types/>")
+    table.writestr("xl/workbook.xml", "<workbook/>")
+raise SystemExit(3)
+"""
+"""What a command of the agent makes for the user, before it fails."""
+
 
 def git(folder: Path, *arguments: str, given: bytes | None = None) -> str:
     """Run git on a folder, with nobody's configuration."""
@@ -34,7 +64,7 @@ def awkward_repository(folder: Path) -> Path:
     library, repository = folder / "library", folder / "my repository"
     for place in (library, repository):
         place.mkdir()
-        git(place, "init", "-q")
+        git(place, "init", "-q", "--template=")
     (library / "lib.py").write_text("VALUE = 7\n")
     git(library, "add", "-A")
     git(library, "commit", "-q", "-m", "Library")
@@ -46,6 +76,8 @@ def awkward_repository(folder: Path) -> Path:
         "run me.sh": b"#!/bin/sh\necho hello\n",
         "empty": b"",
         ".gitignore": b"*.log\n",
+        "tools/change.sh": CHANGES.encode(),
+        "tools/outputs.py": OUTPUTS.encode(),
     }
     for name, content in contents.items():
         path = repository / name

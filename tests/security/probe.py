@@ -43,7 +43,11 @@ def routes() -> Any:
 
 
 def resolved_names() -> Any:
-    return [name for name in ("example.com", "pypi.org", "api.anthropic.com", "model.internal") if _works(lambda n=name: socket.getaddrinfo(n, 443))]
+    return [
+        name
+        for name in ("example.com", "pypi.org", "api.anthropic.com", "model.internal")
+        if _works(lambda n=name: socket.getaddrinfo(n, 443))
+    ]
 
 
 def reached_addresses() -> Any:
@@ -97,7 +101,14 @@ def written_places() -> Any:
 
 def changed_files() -> Any:
     found = []
-    for pattern in ("/agent/**/*.jsonl", "/agent/.claude.json", "/opt/agent/shell", "/opt/agent/claude", "/etc/passwd", "/proc/sys/kernel/[!n]*"):
+    for pattern in (
+        "/agent/**/*.jsonl",
+        "/agent/.claude.json",
+        "/opt/agent/shell",
+        "/opt/agent/claude",
+        "/etc/passwd",
+        "/proc/sys/kernel/[!n]*",
+    ):
         for path in Path("/").glob(pattern[1:]):
             if _works(lambda p=path: p.open("ab").close()):
                 found.append(str(path))

@@ -157,7 +157,16 @@ async def test_the_agents_own_tools_do_not_reach_the_runner(stage: Stage) -> Non
 
 
 async def test_the_agents_own_tools_do_not_write_outside_its_places(stage: Stage) -> None:
-    places = ("/run/claude-code/x", "/mnt/data/x.json", "/etc/passwd", "/opt/agent/shell", "/opt/agent/bin/x", "/usr/bin/x", "/root/x", "/proc/1/mem")
+    places = (
+        "/run/claude-code/x",
+        "/mnt/data/x.json",
+        "/etc/passwd",
+        "/opt/agent/shell",
+        "/opt/agent/bin/x",
+        "/usr/bin/x",
+        "/root/x",
+        "/proc/1/mem",
+    )
     model = stage.model(calls(*(("Write", {"file_path": place, "content": "owned"}) for place in places)), says("Tried."))
     turn = await model.turn("Write.")
     ends = [event async for event in stage.caller.events(turn.operation_id) if event["type"] == "tool_end"]

@@ -54,7 +54,15 @@ def hostile_repository(folder: Path) -> bytes:
         path.write_text(text)
     git(folder, "add", "-A")
     git(folder, "commit", "-q", "-m", "Innocent")
-    for key in ("core.fsmonitor", "core.pager", "core.editor", "core.sshCommand", "diff.external", "filter.evil.clean", "filter.evil.smudge"):
+    for key in (
+        "core.fsmonitor",
+        "core.pager",
+        "core.editor",
+        "core.sshCommand",
+        "diff.external",
+        "filter.evil.clean",
+        "filter.evil.smudge",
+    ):
         git(folder, "config", key, "/workspace/evil.sh")
     for key in ("filter.evil.process", "diff.evil.textconv", "credential.helper", "gpg.program", "alias.status"):
         git(folder, "config", key, "!/workspace/evil.sh" if key.startswith(("alias", "cred")) else "/workspace/evil.sh")
