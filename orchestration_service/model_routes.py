@@ -13,7 +13,7 @@ from orchestration_service.brokers.route import ModelParameters, ModelRoute
 from orchestration_service.errors import PlanRefused
 from orchestration_service.planning import Planned
 
-_PROVIDERS = {"": "anthropic", "anthropic": "anthropic", "anthropic-compatible": "anthropic-compatible"}
+_PROVIDERS: Mapping[str, str] = {"": "anthropic", "anthropic": "anthropic", "anthropic-compatible": "anthropic-compatible"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ _LATE_DELTA_FIELDS = ("stop_reason", "stop_sequence", "stop_details", "container
 _LATE_EVENT_FIELDS = ("context_management",)
 _READ_APART = ("type", "delta", "usage")
 _PARTIAL_JSON = "partial_json"
-_TEXT_OF_DELTA = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": _PARTIAL_JSON}
+_TEXT_OF_DELTA: Mapping[str, str] = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": _PARTIAL_JSON}
 
 JsonObject = dict[str, Any]
 

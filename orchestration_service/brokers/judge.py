@@ -40,7 +40,7 @@ class Verdict:
     """How long the upstream asked to wait, if it did."""
 
 
-_STATUS_OF_TYPE = {
+_STATUS_OF_TYPE: Mapping[str, int] = {
     "invalid_request_error": 400,
     "authentication_error": 401,
     "billing_error": 402,
@@ -52,7 +52,7 @@ _STATUS_OF_TYPE = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-_TYPE_OF_STATUS = {status: kind for kind, status in _STATUS_OF_TYPE.items()}
+_TYPE_OF_STATUS: Mapping[int, str] = {status: kind for kind, status in _STATUS_OF_TYPE.items()}
 
 _UNAUTHORIZED = frozenset({401, 402, 403})
 _PASSING = frozenset({408, 409, 429})

@@ -14,7 +14,7 @@ from orchestration_service.brokers.gate import refusal
 from orchestration_service.brokers.route import ModelParameters, ModelRoute
 from workflow_schemas.model_stream import error_body
 
-_PATHS = {"/v1/messages": True, "/v1/messages/count_tokens": False}
+_PATHS: Mapping[str, bool] = {"/v1/messages": True, "/v1/messages/count_tokens": False}
 _HEADER_VALUE = re.compile(r"[A-Za-z0-9._,\- ]{1,4000}\Z")
 _LEAST_THINKING = 1024
 _MAX_BODY_BYTES = 32 * 1024 * 1024

@@ -31,7 +31,7 @@ async def _run(given: argparse.Namespace) -> int:
 
         return await demo(repository=given.repo, prompt=given.prompt, model=given.model, color=_color(), keep=given.keep)
     if given.command == "bench":
-        from orchestration_service.cli.bench import bench
+        from orchestration_service.cli.bench.run import bench
 
         return await bench(only=given.only, json_path=given.json)
     from orchestration_service.cli.serve import serve

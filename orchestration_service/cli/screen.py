@@ -4,11 +4,12 @@ import json
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from orchestration_service.progress import Progress, describe_tool
 
-_MARKS = {"tool_start": "→", "text": "✎", "progress": "·", "warning": "!", "error": "!"}
+_MARKS: Mapping[str, str] = {"tool_start": "→", "text": "✎", "progress": "·", "warning": "!", "error": "!"}
 
 
 class Screen:

@@ -14,7 +14,7 @@ from workflow_schemas.model_stream import UNFINISHED_INPUT, encode_event, error_
 
 EVENT_STREAM = "text/event-stream; charset=utf-8"
 
-_ERROR_TYPES = {
+_ERROR_TYPES: Mapping[int, str] = {
     400: "invalid_request_error",
     401: "authentication_error",
     402: "billing_error",

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from context_client import ContextClient, EmbeddedContext, UserIdentity, connect
 from context_client.embedded.settings import EmbeddedSettings
 from context_client.sandboxes.local import LocalSandboxes
-from orchestration_service.cli.bench import Figure
+from orchestration_service.cli.bench.figure import Figure
 from orchestration_service.cli.bench.stage import WARM_SECONDS, open_stage
 from orchestration_service.errors import ServiceError
 from orchestration_service.scripted.script import Script

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from statistics import quantiles
 
-from orchestration_service.cli.bench import Figure
+from orchestration_service.cli.bench.figure import Figure
 from orchestration_service.cli.bench.stage import PROMPT, Stage, open_stage
 from orchestration_service.scripted.script import Script
 

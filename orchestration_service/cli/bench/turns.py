@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from orchestration_service.cli.bench import Figure
+from orchestration_service.cli.bench.figure import Figure
 from orchestration_service.cli.bench.stage import bare_cli, open_stage
 from orchestration_service.scripted.demo_repository import create_demo_repository
 from orchestration_service.scripted.script import shipped_script
