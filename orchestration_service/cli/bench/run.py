@@ -1,0 +1,53 @@
+"""Runs the measurements and prints them beside their targets."""
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import anyio
+
+from orchestration_service.cli.bench import mailbox, status, turns
+from orchestration_service.cli.bench.figure import Figure
+
+Measurement = Callable[[], Awaitable[list[Figure]]]
+
+
+async def bench(*, only: Sequence[str], json_path: Path | None) -> int:
+    """Run the measurements and print a table.
+
+    Args:
+        only: Names of the measurements to run; empty for all.
+        json_path: File for the figures as JSON.
+
+    Returns:
+        0 when every target was met, 1 otherwise, 2 for an unknown name.
+    """
+    measurements = _measurements()
+    unknown = sorted(set(only) - set(measurements))
+    if unknown:
+        print(f"There is no measurement called {', '.join(unknown)}; there are {', '.join(measurements)}.")
+        return 2
+    figures: list[Figure] = []
+    for name, measure in measurements.items():
+        if not only or name in only:
+            print(f"measuring: {name} …", flush=True)
+            figures += await measure()
+    print()
+    for figure in figures:
+        mark = "ok  " if figure.is_met else "MISS"
+        print(f"{mark} {figure.name:58} {figure.value:9.3f} {figure.unit:4} ≤ {figure.target:g}  {figure.detail}")
+    if json_path is not None:
+        await anyio.Path(json_path).write_text(json.dumps([asdict(figure) for figure in figures], indent=1), encoding="utf-8")
+    return 0 if all(figure.is_met for figure in figures) else 1
+
+
+def _measurements() -> dict[str, Measurement]:
+    return {
+        "turn": turns.whole_turn,
+        "cold": turns.cold_start,
+        "exchange": mailbox.exchange,
+        "executions": mailbox.executions,
+        "bytes": mailbox.model_call_bytes,
+        "status": status.polls_beside_turns,
+    }
