@@ -6,6 +6,7 @@ they are the live text for the user.
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 

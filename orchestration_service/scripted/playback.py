@@ -1,7 +1,7 @@
 """How a step of a script looks on the wire: a message of the Messages API, or one of the faults a real one may show."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
