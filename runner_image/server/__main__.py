@@ -5,12 +5,13 @@ Order matters for the time to the first answer: the fork server loads beside our
 
 import contextlib
 import importlib.util
+import os
 import resource
 import socket
 import subprocess
 import sys
 
-from .forkserver import ForkServer
+from .forkserver import ForkServer, execution_environment
 from .settings import ServerSettings, parse_settings
 
 
@@ -53,7 +54,14 @@ def _start_runner(settings: ServerSettings) -> None:
     words = [sys.executable, "-P", "-m", "runner_image.runner"]
     places = ["--state", str(settings.state), "--data", str(settings.data), "--workspace", str(settings.workspace)]
     with contextlib.suppress(OSError), (settings.state / "runner.log").open("ab") as log:
-        subprocess.Popen([*words, *places], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        subprocess.Popen(
+            [*words, *places],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=execution_environment(os.environ),
+            start_new_session=True,
+        )
 
 
 if __name__ == "__main__":
