@@ -1,0 +1,42 @@
+"""The direct path: an agent for one caller, without a service, a mailbox or a daemon.
+
+`run_init` and `run_chat` write JSON events to standard output, one object per line, and remember the conversation between calls. They
+are run through `executeCode` in a sandbox that can reach a model, or by hand as `python -m runner_image.direct`. The agent stands
+behind the same wall as in a turn of the service, but here the model's key is in this process: where the sandbox has to be free of
+secrets, the service and its mailbox are the way (docs/decisions/0001).
+"""
+
+from runner_image.direct.chat import run_chat
+from runner_image.direct.events import (
+    EventType,
+    emit_confirm_request,
+    emit_device_code,
+    emit_done,
+    emit_error,
+    emit_event,
+    emit_progress,
+    emit_text,
+    emit_tool_end,
+    emit_tool_start,
+    emit_warning,
+)
+from runner_image.direct.initialize import run_init
+from runner_image.direct.session_store import SessionState, SessionStore
+
+__all__ = [
+    "EventType",
+    "SessionState",
+    "SessionStore",
+    "emit_confirm_request",
+    "emit_device_code",
+    "emit_done",
+    "emit_error",
+    "emit_event",
+    "emit_progress",
+    "emit_text",
+    "emit_tool_end",
+    "emit_tool_start",
+    "emit_warning",
+    "run_chat",
+    "run_init",
+]
