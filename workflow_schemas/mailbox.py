@@ -5,7 +5,8 @@ are none". Each side stores a message before acting on it and skips numbers it h
 at any point without losing or doubling anything. See docs/decisions/0001.
 
 On the wire a frame is one line of ASCII: `FLLM1` + encoding letter + `:` + text. The text is base85 (`A`) or, above 64 KiB, base64
-(`B`, faster in Python) of a Zstandard frame that holds the header's length (4 bytes, big-endian), the header as JSON, and the attachments.
+(`B`, faster in Python) of a Zstandard frame, compressed against words that both ends know; it holds the header's length (4 bytes,
+big-endian), the header as JSON, and the attachments.
 """
 
 import base64
@@ -30,6 +31,18 @@ MAX_LINE_CHARACTERS = 128 * 1024 * 1024
 
 _MARK = "FLLM1"
 _BASE64_FROM_BYTES = 64 * 1024
+_PRIMER = (
+    b'{"run_id":"","generation":"","wait_seconds":20.0,"status":"superseded","status":"unknown_run","detail":"","more":true,"m":[],"ack":'
+    b'{"generation":"","m":[[1,"event",{"seq":1,"at":17,"type":"progress","step":"workspace","message":""},0],[1,"event",{"seq":1,"at":17,'
+    b'"type":"text","content":""},0],[1,"event",{"seq":1,"at":17,"type":"tool_start","id":"toolu_01","name":"Bash","input":{"command":"",'
+    b'"description":"","file_path":"/workspace/","old_string":"","new_string":"","pattern":""}},0],[1,"event",{"seq":1,"at":17,"type":'
+    b'"tool_end","id":"toolu_01","name":"Read","success":true,"output":"","duration_seconds":0.0},0],[1,"part",{},1048576],[1,"model_answer"'
+    b',{"call_id":"","status":200,"retry_after":1.0},0]],"ack":1,"m":[[1,"model_request",{"call_id":"","path":"/v1/messages","headers":'
+    b'{"anthropic-beta":"claude-code-20250219,interleaved-thinking-2025-05-14,context-management-2025-06-27","anthropic-version":'
+    b'"2023-06-01"},"digest":"","base":""},'
+)
+"""Words that frames are made of, known to both ends and never sent: most frames are short. It belongs to the format, so its bytes stay."""
+
 _HEADER_BYTES = 200
 """What a message costs beside its body and attachment, generously."""
 
@@ -102,7 +115,7 @@ def encode(frame: Exchange | Reply) -> str:
     header = frame.model_dump(mode="json", exclude={"messages"}, exclude_defaults=True)
     header["m"] = [[message.seq, message.kind, message.body, len(message.data)] for message in frame.messages]
     text = json.dumps(header, separators=(",", ":")).encode()
-    packed = compress(len(text).to_bytes(4, "big") + text + b"".join(attachments))
+    packed = compress(len(text).to_bytes(4, "big") + text + b"".join(attachments), _PRIMER)
     if len(packed) >= _BASE64_FROM_BYTES:
         return f"{_MARK}B:{base64.b64encode(packed).decode()}"
     return f"{_MARK}A:{base64.b85encode(packed).decode()}"
@@ -135,7 +148,7 @@ def _decode(line: str, model: type[_Frame]) -> _Frame:
     mark, _, text = line.strip().partition(":")
     try:
         packed = {f"{_MARK}A": base64.b85decode, f"{_MARK}B": _from_base64}[mark](text)
-        plain = expand(packed)
+        plain = expand(packed, _PRIMER)
         length = int.from_bytes(plain[:4], "big")
         header = json.loads(plain[4 : 4 + length])
         messages, offset = [], 4 + length

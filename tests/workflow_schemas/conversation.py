@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Iterator
+from typing import Any
 
 _WORDS = (
     "def return self value path result request answer message token parse open close read write append index error raise import "
@@ -19,11 +20,14 @@ def sentences(source: random.Random, words: int) -> str:
 def requests(calls: int, *, seed: int = 7, new_words: int = 400) -> Iterator[tuple[bytes, bytes]]:
     """Yield each request of a conversation, and the part of it that is new."""
     source = random.Random(seed)
-    system = [{"type": "text", "text": sentences(source, 3000)}, {"type": "text", "text": sentences(source, 500), "cache_control": CACHE}]
-    messages: list[dict[str, object]] = []
+    system: list[dict[str, Any]] = [
+        {"type": "text", "text": sentences(source, 3000)},
+        {"type": "text", "text": sentences(source, 500), "cache_control": CACHE},
+    ]
+    messages: list[dict[str, Any]] = []
     for call in range(calls):
         text = sentences(source, new_words)
-        new = [
+        new: list[dict[str, Any]] = [
             {
                 "role": "assistant",
                 "content": [{"type": "tool_use", "id": f"toolu_{call:04}", "name": "Bash", "input": {"command": text[:300]}}],
@@ -37,7 +41,7 @@ def requests(calls: int, *, seed: int = 7, new_words: int = 400) -> Iterator[tup
 CACHE = {"type": "ephemeral"}
 
 
-def _body(system: list[dict[str, object]], messages: list[dict[str, object]]) -> bytes:
+def _body(system: list[dict[str, Any]], messages: list[dict[str, Any]]) -> bytes:
     marked = json.loads(json.dumps(messages))
     for message in marked[-2:]:
         message["content"][-1]["cache_control"] = CACHE

@@ -35,15 +35,14 @@ def test_the_twentieth_call_costs_what_is_new_in_it() -> None:
     assert sent[0] > 4 * sent[19], "the first call carries the system prompt, the others do not"
 
 
-def test_the_twentieth_frame_costs_little_more() -> None:
-    """ASCII armour (5/4) and the message's own words come on top of the difference."""
-    *earlier, (body, addition) = requests(20)
+def test_the_twentieth_frame_costs_what_is_new_too() -> None:
+    """With its ASCII armour (5/4) and all its words around it."""
+    *earlier, (body, addition) = requests(20, new_words=800)
     base = earlier[-1][0]
-    about = {"call_id": "c" * 32, "path": "/v1/messages", "headers": {}, "digest": digest(body), "base": digest(base)}
-    frame = encode(
-        Reply(generation="g" * 32, ack=19, messages=(Message(seq=40, kind="model_request", body=about, data=compress(body, base)),))
-    )
-    assert len(frame) <= 1.3 * 1.25 * len(zlib.compress(addition, 9))
+    about = {"call_id": digest(b"id")[:32], "path": "/v1/messages", "headers": {}, "digest": digest(body), "base": digest(base)}
+    request = Message(seq=40, kind="model_request", body=about, data=compress(body, base))
+    frame = encode(Reply(generation=digest(b"here")[:32], ack=19, messages=(request,)))
+    assert len(frame) <= 1.3 * len(zlib.compress(addition, 9))
 
 
 def test_a_parallel_conversation_finds_its_own_base() -> None:
