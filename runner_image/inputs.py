@@ -1,21 +1,24 @@
 """Puts the user's files into the workspace. Archives are hostile: nothing is written outside, and nothing through a link.
 
 Links that point out of the tree are kept as links (repositories have them); they lead nowhere behind the agent's wall, and nothing
-in the runner follows them.
+in the runner follows them. In a workspace that is continued the agent may have left links, pipes and hard links as traps: what is in the
+way of a file is taken away first, never opened.
 """
 
 import os
-import shutil
 import stat
-import tarfile
-import zipfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path, PurePosixPath
 
+from runner_image.archives import Member, members_of
 from runner_image.errors import InputError
 from workflow_schemas.plan import InputFile, Limits
 
 _COPY_BYTES = 1024 * 1024
+_MAX_DEPTH = 100
+_MAX_NAME_BYTES = 255
+_MAX_PATH_BYTES = 3000
 
 
 def unpack_inputs(inputs: tuple[InputFile, ...], data: Path, workspace: Path, limits: Limits) -> list[str]:
@@ -31,28 +34,23 @@ def unpack_inputs(inputs: tuple[InputFile, ...], data: Path, workspace: Path, li
         limits: Bounds on size and number.
 
     Returns:
-        One remark for people per input.
+        Remarks for people, one or more per input.
 
     Raises:
         InputError: An input is missing, damaged, leaves the workspace, or is too large.
     """
     budget = _Budget(limits)
-    archives = [item for item in inputs if item.kind == "archive"]
-    remarks = []
+    folders = _folders([item.name for item in inputs if item.kind == "archive"], workspace)
+    remarks: list[str] = []
     for item in inputs:
-        source = data / item.name
-        if not source.is_file() or source.is_symlink():
-            raise InputError(f"the input {item.name!r} did not arrive in the sandbox")
-        if item.kind == "archive":
-            target = workspace if len(archives) == 1 else workspace / _folder_name(item.name)
-            count = _unpack(source, target, budget)
-            remarks.append(f"{item.name}: {count} files unpacked into {_shown(target, workspace)}")
-        else:
-            target = workspace / _safe_name(item.name)
-            budget.spend(source.stat().st_size)
-            _forbid_link(target, workspace)
-            shutil.copyfile(source, target)
-            remarks.append(f"{item.name}: copied to /workspace/{target.name}")
+        source = _arrived(item.name, data)
+        try:
+            if item.kind == "archive":
+                remarks += _unpack(item.name, source, folders[item.name], workspace, budget)
+            else:
+                remarks.append(_copy(item.name, source, workspace, budget))
+        except OSError as error:
+            raise InputError(f"the input {item.name!r} does not fit into the workspace: {error.strerror or error}") from error
         source.unlink()
     return remarks
 
@@ -65,7 +63,7 @@ class _Budget:
         self._limits = limits
 
     def spend(self, size: int) -> None:
-        self._bytes -= size
+        self._bytes -= max(0, size)
         self._files -= 1
         if self._bytes < 0:
             raise InputError(f"the inputs unpack to more than {self._limits.max_unpacked_bytes} bytes; send a smaller archive")
@@ -73,152 +71,150 @@ class _Budget:
             raise InputError(f"the inputs unpack to more than {self._limits.max_files} files; send a smaller archive")
 
 
-def _unpack(source: Path, target: Path, budget: _Budget) -> int:
+def _arrived(name: str, data: Path) -> Path:
+    """Return an input in the file store; its name is the user's and must not lead out of it."""
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise InputError(f"the input name {name!r} is not the name of a file")
+    source = data / name
     try:
-        if zipfile.is_zipfile(source) and not tarfile.is_tarfile(source):
-            with zipfile.ZipFile(source) as archive:
-                return _unpack_zip(archive, target, budget)
-        with tarfile.open(source) as archive:
-            return _unpack_tar(archive, target, budget)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-        raise InputError(f"the archive {source.name!r} is damaged or of a kind that cannot be read: {error}") from error
-    except RuntimeError as error:
-        raise InputError(f"the archive {source.name!r} cannot be read (is it encrypted?): {error}") from error
+        mode = source.lstat().st_mode
     except OSError as error:
-        raise InputError(f"the archive {source.name!r} does not fit into the workspace: {error.strerror or error}") from error
+        raise InputError(f"the input {name!r} did not arrive in the sandbox") from error
+    if not stat.S_ISREG(mode):
+        raise InputError(f"the input {name!r} is not a file")
+    return source
 
 
-def _unpack_tar(archive: tarfile.TarFile, target: Path, budget: _Budget) -> int:
-    members = archive.getmembers()
-    top = _single_top([member.name for member in members])
-    links: list[tuple[Path, str]] = []
-    count = 0
-    for member in members:
-        place = _place(member.name, top, target)
-        if place is None:
-            continue
-        if member.isdir():
-            _make_folder(place, target)
-        elif member.isreg():
-            budget.spend(member.size)
-            content = archive.extractfile(member)
-            if content is None:
-                raise InputError(f"the archive member {member.name!r} has no content")
-            _write(place, target, iter(lambda stream=content: stream.read(_COPY_BYTES), b""), member.mode)  # type: ignore[misc]
-            count += 1
-        elif member.islnk():
-            origin = _place(member.linkname, top, target)
-            if origin is None or not origin.is_file() or origin.is_symlink():
-                raise InputError(f"the archive member {member.name!r} is a hard link to something outside the archive")
+def _copy(name: str, source: Path, workspace: Path, budget: _Budget) -> str:
+    place = workspace / _safe_name(name)
+    budget.spend(source.stat().st_size)
+    replaced = place.is_symlink() or place.exists()
+    with source.open("rb") as content:
+        _write(place, workspace, iter(lambda: content.read(_COPY_BYTES), b""), executable=False)
+    return f"{name}: copied to /workspace/{place.name}{', in place of what was there' if replaced else ''}"
+
+
+def _unpack(name: str, source: Path, target: Path, workspace: Path, budget: _Budget) -> list[str]:
+    if not source.stat().st_size:
+        raise InputError(f"the archive {name!r} is empty (0 bytes)")
+    links: dict[Path, str] = {}
+    count, left_out = 0, 0
+    with closing(members_of(name, source, budget.spend)) as members:
+        for member in members:
+            place = _place(member, target)
+            if place is None:
+                continue
+            count += member.kind in ("file", "link", "same")
+            left_out += member.kind == "other"
+            if member.kind in ("file", "same", "folder"):
+                links.pop(place, None)
+            _put(member, place, target, workspace, links, budget)
+    for place, points_to in links.items():
+        _make_link(place, points_to, workspace)
+    shown = "/workspace" if target == workspace else f"/workspace/{target.name}"
+    remarks = [f"{name}: {count} files unpacked into {shown}"]
+    if left_out:
+        remarks.append(f"{name}: {left_out} devices, pipes or the like have no place in a workspace and were left out")
+    return remarks
+
+
+def _put(member: Member, place: Path, target: Path, workspace: Path, links: dict[Path, str], budget: _Budget) -> None:
+    match member.kind:
+        case "folder":
+            _make_folder(place, workspace)
+        case "file":
+            _write(place, workspace, member.content, executable=member.executable)
+        case "same":
+            origin = _place(member, target, of_link=True)
+            if origin is None or origin == place:
+                raise InputError(f"the archive member {place.name!r} is a hard link to itself")
+            _forbid_link(origin, workspace)
+            if not origin.is_file():
+                raise InputError(f"the archive member {place.name!r} is a hard link to something that is not in the archive")
             budget.spend(origin.stat().st_size)
-            _write(place, target, iter([origin.read_bytes()]), origin.stat().st_mode)
-            count += 1
-        elif member.issym():
-            budget.spend(0)
-            links.append((place, member.linkname))
-            count += 1
-        # devices, pipes and the like have no place in a workspace and are left out
-    _make_links(links, target)
-    return count
+            with origin.open("rb") as content:
+                executable = bool(origin.stat().st_mode & 0o100)
+                _write(place, workspace, iter(lambda: content.read(_COPY_BYTES), b""), executable=executable)
+        case "link":
+            links[place] = member.points_to
 
 
-def _unpack_zip(archive: zipfile.ZipFile, target: Path, budget: _Budget) -> int:
-    top = _single_top([item.filename for item in archive.infolist()])
-    links: list[tuple[Path, str]] = []
-    count = 0
-    for item in archive.infolist():
-        place = _place(item.filename, top, target)
-        if place is None:
-            continue
-        mode = item.external_attr >> 16
-        if item.is_dir():
-            _make_folder(place, target)
-            continue
-        count += 1
-        if stat.S_ISLNK(mode):
-            budget.spend(0)
-            links.append((place, os.fsdecode(archive.read(item)[:4096])))
-            continue
-        budget.spend(item.file_size)
-        with archive.open(item) as content:
-            _write(place, target, iter(lambda stream=content: stream.read(_COPY_BYTES), b""), mode or 0o644)  # type: ignore[misc]
-    _make_links(links, target)
-    return count
-
-
-def _single_top(names: list[str]) -> str:
-    """Return the one folder that everything lies in, or an empty string."""
-    parts = [PurePosixPath(name).parts for name in names]
-    parts = [part[1:] if part[:1] == ("/",) else part for part in parts if part and part != (".",)]
-    tops = {part[0] for part in parts if part}
-    return tops.pop() if len(tops) == 1 and any(len(part) > 1 for part in parts) and ".git" not in tops else ""
-
-
-def _place(name: str, top: str, target: Path) -> Path | None:
+def _place(member: Member, target: Path, *, of_link: bool = False) -> Path | None:
     """Return where a member goes, or None for the top folder itself."""
-    if "\0" in name:
-        raise InputError(f"the archive holds a name with a NUL byte: {name!r}")
-    parts = [part for part in PurePosixPath(name.replace("\\", "/") if "/" not in name else name).parts if part not in (".", "/")]
+    parts = member.same_as if of_link else member.parts
     if ".." in parts:
-        raise InputError(f"the archive holds a name that leaves the workspace: {name!r}")
-    if top and parts[:1] == [top]:
-        parts = parts[1:]
-    if not parts:
-        return None
-    if any(len(os.fsencode(part)) > 255 for part in parts):
-        raise InputError(f"the archive holds a name longer than 255 bytes: {name[:80]!r}…")
-    return target.joinpath(*parts)
+        raise InputError(f"the archive holds a name that leaves the workspace: {'/'.join(parts)!r}")
+    if any("\0" in part for part in parts):
+        raise InputError(f"the archive holds a name with a NUL byte: {'/'.join(parts)!r}")
+    if any(len(os.fsencode(part)) > _MAX_NAME_BYTES for part in parts):
+        raise InputError(f"the archive holds a name longer than {_MAX_NAME_BYTES} bytes: {'/'.join(parts)[:80]!r}…")
+    if len(parts) > _MAX_DEPTH or sum(len(os.fsencode(part)) + 1 for part in parts) > _MAX_PATH_BYTES:
+        raise InputError(f"the archive holds a path that is too deep or too long: {'/'.join(parts)[:80]!r}…")
+    return target.joinpath(*parts) if parts else None
 
 
-def _make_folder(place: Path, target: Path) -> None:
-    _forbid_link(place, target)
-    place.mkdir(parents=True, exist_ok=True)
+def _make_folder(place: Path, workspace: Path) -> None:
+    _forbid_link(place, workspace)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise InputError(f"the inputs hold {place.name!r}, or a folder above it, both as a folder and as a file") from error
 
 
-def _write(place: Path, target: Path, content: Iterator[bytes], mode: int) -> None:
-    _forbid_link(place, target)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if place.is_dir():
-        raise InputError(f"the archive holds {place.name!r} both as a folder and as a file")
-    descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+def _write(place: Path, workspace: Path, content: Iterator[bytes], *, executable: bool) -> None:
+    _clear(place, workspace)
+    descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         for piece in content:
             file.write(piece)
-        os.fchmod(file.fileno(), 0o755 if mode & 0o111 else 0o644)
+        os.fchmod(file.fileno(), 0o755 if executable else 0o644)
 
 
-def _make_links(links: list[tuple[Path, str]], target: Path) -> None:
-    for place, points_to in links:
-        _forbid_link(place.parent, target)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if place.is_symlink() or place.is_file():
-            place.unlink()
-        if "\0" in points_to or not points_to:
-            raise InputError(f"the archive holds a link without a target: {place.name!r}")
-        place.symlink_to(points_to)
+def _make_link(place: Path, points_to: str, workspace: Path) -> None:
+    if "\0" in points_to or not points_to:
+        raise InputError(f"the archive holds a link without a target: {place.name!r}")
+    if len(os.fsencode(points_to)) > _MAX_PATH_BYTES:
+        raise InputError(f"the archive holds a link with a target that is too long: {place.name!r}")
+    _clear(place, workspace)
+    place.symlink_to(points_to)
 
 
-def _forbid_link(place: Path, target: Path) -> None:
-    """Refuse to write through a link that an earlier input has left."""
-    while place != target and place != place.parent:
+def _clear(place: Path, workspace: Path) -> None:
+    """Make the folder of a new entry, and take away what is in its place without opening it."""
+    _make_folder(place.parent, workspace)
+    if place.is_symlink() or not place.is_dir():
+        place.unlink(missing_ok=True)
+    else:
+        raise InputError(f"the inputs hold {place.name!r} both as a folder and as a file or link")
+
+
+def _forbid_link(place: Path, workspace: Path) -> None:
+    """Refuse to go through a link that an earlier input or turn has left."""
+    while place not in (workspace, place.parent):
         if place.is_symlink():
             raise InputError(f"the archive writes through the link {place.name!r}")
         place = place.parent
 
 
+def _folders(names: list[str], workspace: Path) -> dict[str, Path]:
+    """Return where each archive goes: the only one to the top, several each into a folder of its own."""
+    if len(names) == 1:
+        return {names[0]: workspace}
+    found: dict[str, Path] = {}
+    for name in names:
+        stem = _safe_name(name)
+        for ending in (".zip", ".tar"):
+            stem = stem.removesuffix(ending) or "input"
+        folder, number = workspace / stem, 1
+        while folder in found.values():
+            number += 1
+            folder = workspace / f"{stem}-{number}"
+        found[name] = folder
+    return found
+
+
 def _safe_name(name: str) -> str:
     cleaned = PurePosixPath(name.replace("\\", "/")).name.replace("\0", "")
-    if cleaned in ("", ".", "..", ".git"):
-        raise InputError(f"the input name {name!r} cannot be used in the workspace")
+    if cleaned in ("", ".", "..", ".git") or len(os.fsencode(cleaned)) > _MAX_NAME_BYTES:
+        raise InputError(f"the input name {name[:80]!r} cannot be used in the workspace")
     return cleaned
-
-
-def _folder_name(name: str) -> str:
-    stem = _safe_name(name)
-    for ending in (".tar.gz", ".tgz", ".tar", ".zip"):
-        stem = stem.removesuffix(ending)
-    return stem or "input"
-
-
-def _shown(target: Path, workspace: Path) -> str:
-    return "/workspace" if target == workspace else f"/workspace/{target.name}"
