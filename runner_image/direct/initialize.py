@@ -5,7 +5,6 @@ import os
 
 from runner_image.direct.endpoint import find_endpoint
 from runner_image.direct.events import emit_done, emit_error, emit_progress
-from runner_image.direct.forwarding import forward_to
 from runner_image.direct.ground import cli_version, only_call, raise_wall
 from runner_image.direct.session_store import DEFAULT_TEAM, SessionState, SessionStore, direct_places
 from runner_image.errors import RunnerError
@@ -50,6 +49,8 @@ async def _check(places: Places) -> None:
     version = await cli_version(wall)
     emit_progress("cli", f"The agent's program starts: version {version}.", version=version)
     endpoint = find_endpoint(os.environ)
+    from runner_image.direct.forwarding import forward_to  # imports an HTTP client, which emitting events must not wait for
+
     async with forward_to(endpoint) as calls:
         await calls.probe()
     model = os.environ.get("ANTHROPIC_MODEL", "")
