@@ -104,7 +104,8 @@ class Pipeline:
         calls = ModelCalls(
             broker=self._broker,
             route=route,
-            ends_at=time.monotonic() + course.planned.plan.limits.hard_seconds,
+            # a call that outlives the turn must not end it as a model's fault: the runner's own deadline comes first
+            ends_at=time.monotonic() + course.planned.plan.limits.hard_seconds + _STOP_AFTER_SECONDS,
             max_total_tokens=course.planned.properties.max_total_tokens,
             on_call=follower.called,
             on_text=follower.writing,
