@@ -19,7 +19,11 @@ from claude_agent_sdk import (
     ClaudeSDKError,
     Message,
     ResultMessage,
+    ServerToolResultBlock,
+    ServerToolUseBlock,
     SystemMessage,
+    TaskNotificationMessage,
+    TaskStartedMessage,
     TextBlock,
     ToolResultBlock,
     ToolUseBlock,
@@ -28,12 +32,15 @@ from claude_agent_sdk import (
 
 from runner_image.errors import AgentError
 from runner_image.wall import CONFIG, MODEL_SOCKET, base_environment
-from workflow_schemas.events import Event, Text, ToolEnd, ToolStart
+from workflow_schemas.events import Event, Progress, Text, ToolEnd, ToolStart, Warned
 from workflow_schemas.manifest import EndReason
 from workflow_schemas.plan import TurnPlan
 from workflow_schemas.usage import Usage
 
 _SHORT = 2000
+_LINE = 200
+_MAX_DEPTH = 20
+_SYNTHETIC = "<synthetic>"  # the CLI's name for itself where it speaks in the model's place
 _BUFFER_BYTES = 64 * 1024 * 1024
 _STOP_SECONDS = 8.0
 
@@ -45,11 +52,18 @@ class AgentRun:
     """What is known about the agent while and after it works."""
 
     session_id: str = ""
+    """Session of the SDK, for resuming."""
     answer: str = ""
+    """The agent's last words; never a subagent's, and never the CLI's own."""
     usage: Usage = field(default_factory=Usage)
+    """Calls of this process, subagents' included; tokens of the main thread only, because the CLI's counts per model go on in a resumed
+    session and cannot be told apart from those of earlier turns."""
     end_reason: EndReason = "completed"
+    """Why the agent ended."""
     detail: str = ""
+    """More about the end, for people."""
     permission_denials: int = 0
+    """Tool calls that were not allowed."""
 
 
 class Agent:
@@ -58,7 +72,10 @@ class Agent:
     def __init__(self, client: ClaudeSDKClient, emit: Emit) -> None:
         self._client = client
         self._emit = emit
-        self._started: dict[str, tuple[str, float]] = {}
+        self._open_calls: dict[str, tuple[str, float]] = {}
+        self._answered_calls: set[str] = set()
+        self._background: set[str] = set()
+        self._synthetic = ""
         self._stopping: tuple[EndReason, str] | None = None
         self.run = AgentRun()
 
@@ -68,16 +85,38 @@ class Agent:
         Raises:
             AgentError: The agent's process died or spoke nonsense.
         """
+        failure: ClaudeSDKError | None = None
         try:
             await self._client.query(prompt)
             async for message in self._client.receive_response():
-                await self._take(message)
+                await self.take(message)
         except ClaudeSDKError as error:
-            if self._stopping is None:
-                raise AgentError(f"the agent's process failed: {error}") from error
+            failure = error
+        await self._end_open_calls()
         if self._stopping is not None:
             self.run.end_reason, self.run.detail = self._stopping
+        elif failure is not None:
+            raise AgentError(f"the agent's process failed: {failure}") from failure
         return self.run
+
+    async def take(self, message: Message) -> None:
+        """Turn one message of the SDK into events, and into what is known about the run.
+
+        Raises:
+            AgentError: The message makes no sense.
+        """
+        try:
+            if isinstance(message, AssistantMessage):
+                await self._take_assistant(message)
+            elif isinstance(message, UserMessage):
+                for block in message.content if isinstance(message.content, list) else []:
+                    await self._take_result_block(block)
+            elif isinstance(message, ResultMessage):
+                self._take_result(message)
+            elif isinstance(message, SystemMessage):
+                await self._take_system(message)
+        except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+            raise AgentError(f"the agent's process said something that makes no sense: {type(error).__name__}: {error}"[:_SHORT]) from error
 
     async def say(self, text: str) -> None:
         """Tell the agent something in the middle of its work; it reads it with the next model call."""
@@ -92,54 +131,82 @@ class Agent:
             except (TimeoutError, ClaudeSDKError):
                 await self._client.disconnect()
 
-    async def _take(self, message: Message) -> None:
-        if isinstance(message, SystemMessage) and message.subtype == "init":
-            self.run.session_id = str(message.data.get("session_id", ""))
-        elif isinstance(message, AssistantMessage):
-            await self._take_assistant(message)
-        elif isinstance(message, UserMessage):
-            await self._take_results(message)
-        elif isinstance(message, ResultMessage):
-            self._take_result(message)
-
     async def _take_assistant(self, message: AssistantMessage) -> None:
+        """Take what the model said: one block each time, with the message's identifier repeated."""
+        if message.model != _SYNTHETIC:
+            self._answered_calls.add(message.message_id or message.uuid or "")
+            self.run.usage = self.run.usage.model_copy(update={"model_calls": len(self._answered_calls)})
         for block in message.content:
-            if isinstance(block, TextBlock) and message.model != "<synthetic>":
-                self.run.answer = block.text
-                await self._emit(Text(at=time.time(), content=block.text))
-            elif isinstance(block, ToolUseBlock):
-                self._started[block.id] = (block.name, time.monotonic())
+            if isinstance(block, TextBlock):
+                await self._take_text(block.text, message)
+            elif isinstance(block, ToolUseBlock | ServerToolUseBlock):
+                self._open_calls[block.id] = (block.name, time.monotonic())
                 await self._emit(ToolStart(at=time.time(), id=block.id, name=block.name, input=_shortened(block.input)))
+            else:
+                await self._take_result_block(block)
 
-    async def _take_results(self, message: UserMessage) -> None:
-        for block in message.content if isinstance(message.content, list) else []:
-            if isinstance(block, ToolResultBlock):
-                name, since = self._started.pop(block.tool_use_id, ("", time.monotonic()))
-                await self._emit(
-                    ToolEnd(
-                        at=time.time(),
-                        id=block.tool_use_id,
-                        name=name,
-                        success=not block.is_error,
-                        output=_text_of(block.content)[:_SHORT],
-                        duration_seconds=round(time.monotonic() - since, 4),
-                    )
-                )
+    async def _take_text(self, text: str, message: AssistantMessage) -> None:
+        """Keep the agent's words apart from the CLI's own and from a subagent's, whose report is the result of the tool call."""
+        if message.model == _SYNTHETIC:
+            self._synthetic = text
+        elif message.parent_tool_use_id is None and text.strip():
+            self.run.answer = text
+            await self._emit(Text(at=time.time(), content=text))
+
+    async def _take_result_block(self, block: object) -> None:
+        """End the tool call that a block answers; an answer to a call nobody saw, of an earlier session say, is no event."""
+        if isinstance(block, ToolResultBlock | ServerToolResultBlock) and block.tool_use_id in self._open_calls:
+            failed = isinstance(block, ToolResultBlock) and bool(block.is_error)
+            await self._end_call(block.tool_use_id, success=not failed, output=_text_of(block.content))
+
+    async def _end_call(self, call_id: str, *, success: bool, output: str) -> None:
+        name, since = self._open_calls.pop(call_id)
+        took = round(time.monotonic() - since, 4)
+        await self._emit(ToolEnd(at=time.time(), id=call_id, name=name, success=success, output=output[:_SHORT], duration_seconds=took))
+
+    async def _end_open_calls(self) -> None:
+        for call_id in list(self._open_calls):
+            await self._end_call(call_id, success=False, output="The agent ended before this call did.")
+
+    async def _take_system(self, message: SystemMessage) -> None:
+        """Take what the CLI says about itself; most of it is nobody's business."""
+        data = message.data
+        if isinstance(message, TaskStartedMessage):
+            if data.get("is_backgrounded"):
+                self._background.add(message.task_id)
+        elif isinstance(message, TaskNotificationMessage):
+            if message.task_id in self._background:
+                words = _line(f"A task in the background ended ({message.status}): {message.summary}")
+                await self._emit(Progress(at=time.time(), step="task", message=words))
+        elif message.subtype == "init":
+            self.run.session_id = str(data.get("session_id") or "")
+        elif message.subtype in _WARNINGS:
+            await self._emit(Warned(at=time.time(), message=_line(_WARNINGS[message.subtype].format_map(_Lenient(data)))))
 
     def _take_result(self, result: ResultMessage) -> None:
+        """Take the end of the agent's work. There may be several, when tasks in the background have it go on; the last one counts."""
         run = self.run
         run.session_id = result.session_id or run.session_id
-        run.permission_denials = len(result.permission_denials or [])
-        run.usage = _usage(result)
-        if result.subtype == "success" and not result.is_error:
-            run.answer = result.result or run.answer
-        elif result.subtype == "error_max_turns":
-            run.end_reason, run.detail = "max_turns", "The agent used up its model calls."
-        elif result.terminal_reason in ("api_error", "prompt_too_long", "image_error"):
-            run.end_reason, run.detail = "model_error", (result.result or "The model could not be reached.")[:_SHORT]
-        else:
-            run.end_reason = "agent_error"
-            run.detail = (result.result or "; ".join(result.errors or []) or f"The agent ended with {result.subtype!r}.")[:_SHORT]
+        run.permission_denials += len(result.permission_denials or [])
+        run.usage = run.usage.plus(_usage(result))
+        run.end_reason, run.detail = _end(result)
+        if run.end_reason == "completed" and result.result and result.result != self._synthetic:
+            run.answer = result.result
+
+
+_WARNINGS: Mapping[str, str] = {
+    "api_retry": "The model did not answer (HTTP {error_status}, {error}); it is asked again, {attempt} of at most {max_retries} times.",
+    "model_fallback": "The model {original_model} is not available ({trigger}); {fallback_model} goes on in its place.",
+    "compact_boundary": "The conversation has outgrown what the model can read; the agent goes on with a summary of it.",
+}
+"""System messages the user should hear about, and in which words."""
+
+
+class _Lenient(dict[str, Any]):
+    """The data of a system message, where a name may be missing."""
+
+    def __missing__(self, name: str) -> str:
+        return "?"
 
 
 @asynccontextmanager
@@ -209,25 +276,56 @@ def agent_environment(plan: TurnPlan) -> dict[str, str]:
     }
 
 
+def _end(result: ResultMessage) -> tuple[EndReason, str]:
+    """Judge why the agent ended, and say more about it. An unreachable model comes as subtype `success` with an error flag."""
+    if result.subtype == "success" and not result.is_error:
+        return "completed", ""
+    if result.subtype == "error_max_turns":
+        return "max_turns", "The agent used up its model calls."
+    if result.subtype == "error_max_budget_usd":
+        return "budget", "The agent used up its budget."
+    said = (result.result or "; ".join(map(str, result.errors or [])))[:_SHORT]
+    if result.terminal_reason in ("api_error", "prompt_too_long", "image_error"):
+        return "model_error", said or "The model could not be reached."
+    if result.terminal_reason in ("aborted_tools", "aborted_streaming"):
+        return "interrupted", "The agent was interrupted."
+    return "agent_error", said or f"The agent ended with {result.subtype!r}."
+
+
 def _usage(result: ResultMessage) -> Usage:
     used: Mapping[str, Any] = result.usage or {}
     return Usage(
-        model_calls=max(0, result.num_turns),
-        input_tokens=int(used.get("input_tokens") or 0),
-        cache_read_tokens=int(used.get("cache_read_input_tokens") or 0),
-        cache_write_tokens=int(used.get("cache_creation_input_tokens") or 0),
-        output_tokens=int(used.get("output_tokens") or 0),
+        input_tokens=_count(used.get("input_tokens")),
+        cache_read_tokens=_count(used.get("cache_read_input_tokens")),
+        cache_write_tokens=_count(used.get("cache_creation_input_tokens")),
+        output_tokens=_count(used.get("output_tokens")),
     )
 
 
-def _shortened(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: f"{value[:_SHORT]}… ({len(value)} characters)" if isinstance(value, str) and len(value) > _SHORT else value
-        for name, value in arguments.items()
-    }
+def _count(value: object) -> int:
+    return max(0, value) if isinstance(value, int) else 0
 
 
-def _text_of(content: str | list[dict[str, Any]] | None) -> str:
+def _shortened(value: Any, depth: int = 0) -> Any:
+    """Return arguments of a tool call with long texts cut, wherever they are."""
+    if isinstance(value, str):
+        return f"{value[:_SHORT]}… ({len(value)} characters)" if len(value) > _SHORT else value
+    if depth >= _MAX_DEPTH:
+        return "…"
+    if isinstance(value, Mapping):
+        return {name: _shortened(inner, depth + 1) for name, inner in value.items()}
+    return [_shortened(inner, depth + 1) for inner in value] if isinstance(value, list) else value
+
+
+def _text_of(content: object) -> str:
+    """Return the text of a tool result; pictures and the like are named, not shown."""
     if isinstance(content, list):
-        return "\n".join(str(part.get("text", f"[{part.get('type')}]")) for part in content)
-    return content or ""
+        return "\n".join(map(_text_of, content))
+    if isinstance(content, Mapping):
+        return str(content["text"]) if "text" in content else f"[{content.get('type')}]"
+    return "" if content is None else str(content)
+
+
+def _line(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= _LINE else f"{flat[: _LINE - 1]}…"
