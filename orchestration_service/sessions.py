@@ -14,7 +14,11 @@ from workflow_schemas.errors import FrameError
 from workflow_schemas.mailbox import Exchange, Reply, decode_reply, encode
 
 _ID_CHARACTERS = 128
-_BOOTSTRAP = "from runner_image.exchange import main\nmain({frame!r})\n"
+
+
+def bootstrap(frame: str) -> str:
+    """Return the program that carries a frame to the runner; always the same but for the frame."""
+    return f"from runner_image.exchange import main\nmain({frame!r})\n"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +83,7 @@ class Session:
         self.bytes_in += len(frame)
         try:
             result = await self._client.execute_code(
-                self._identity, self.session_id, _BOOTSTRAP.format(frame=frame), timeout_seconds=exchange.wait_seconds + 60
+                self._identity, self.session_id, bootstrap(frame), timeout_seconds=exchange.wait_seconds + 60
             )
         except ContextApiError as error:
             raise SandboxUnavailable(f"The sandbox does not answer: {error}") from error

@@ -10,6 +10,7 @@ import os
 from collections.abc import Awaitable, Callable
 from urllib.parse import quote
 
+from .courier import Courier
 from .errors import BadRequest, NoSuchFile, ServerError
 from .executor import Executor
 from .store import FileEntry, FileStore, OpenFile
@@ -24,7 +25,8 @@ Route = Callable[[Scope, Receive, Send], Awaitable[None]]
 class CodeSessionApp:
     """The ASGI application; unknown query parameters (`api-version`, `identifier`, `path`) are ignored."""
 
-    def __init__(self, *, executor: Executor, store: FileStore, version: str) -> None:
+    def __init__(self, *, executor: Executor, store: FileStore, courier: Courier, version: str) -> None:
+        self._courier = courier
         self._executor = executor
         self._store = store
         self._version = version
@@ -61,6 +63,9 @@ class CodeSessionApp:
                 raise BadRequest("The request body has no text under 'code'; send the Python code to run there.")
         except BadRequest as error:
             await send_json(send, {"detail": {"results": {}, "output": "", "error": str(error)}})
+            return
+        if (carried := await self._courier.carry(code)) is not None:
+            await send_json(send, {"detail": {"results": {}, "output": carried, "error": ""}})
             return
         outcome = await self._executor.execute(code)
         detail = {"results": outcome.results, "output": outcome.output, "error": outcome.error}

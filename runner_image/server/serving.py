@@ -10,6 +10,7 @@ from uvicorn.config import Config
 from uvicorn.server import Server
 
 from .app import CodeSessionApp
+from .courier import Courier
 from .executor import open_executor
 from .forkserver import ForkServer
 from .settings import ServerSettings
@@ -45,7 +46,8 @@ async def open_app(settings: ServerSettings, fork_server: ForkServer) -> AsyncIt
         fork_server: Already started; owned from now on.
     """
     async with open_executor(settings.data, settings.limits, fork_server) as executor:
-        yield CodeSessionApp(executor=executor, store=FileStore(settings.data), version=_version())
+        courier = Courier(settings.state, settings.limits.timeout_seconds)
+        yield CodeSessionApp(executor=executor, store=FileStore(settings.data), courier=courier, version=_version())
 
 
 def server_config(app: CodeSessionApp) -> Config:
