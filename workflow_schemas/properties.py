@@ -30,7 +30,7 @@ class EgressPolicy(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     mode: Literal["off", "allowlist"] = Field("off", description="`off`: no network at all. `allowlist`: only what is listed below.")
-    domains: tuple[str, ...] = Field((), description="Host names that may be fetched through the service, such as `pypi.org`.")
+    domains: tuple[str, ...] = Field((), description="Host names that may be fetched through the service, such as `docs.python.org`.")
     cidrs: tuple[str, ...] = Field((), description="Address ranges that may be reached, in CIDR notation.")
 
 
