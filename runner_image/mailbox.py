@@ -1,19 +1,25 @@
 """The runner's end of the mailbox: durable, numbered, safe to repeat.
 
 A message of the service is written down before the run sees it; a message of the runner is written down before it can leave.
-The file is SQLite, so a runner that was killed finds every message again.
+The file is SQLite, so a runner that was killed finds every message again. Where nothing can be written down any more (the disk is full),
+messages still pass: a run that ends and says so is worth more than one that could be recovered and hangs.
 """
 
 import asyncio
 import json
+import logging
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiosqlite
 
-from workflow_schemas.mailbox import URGENT, Exchange, Message, Reader, Reply, fit, split
+from workflow_schemas.mailbox import MAX_PART_BYTES, URGENT, Exchange, Message, Reader, Reply, fit, split
+
+logger = logging.getLogger(__name__)
 
 EVENT_DELAY_SECONDS = 0.2
 """How long an event may wait for company before it ends a waiting exchange."""
@@ -23,63 +29,66 @@ CREATE TABLE IF NOT EXISTS message (
     run TEXT NOT NULL, direction TEXT NOT NULL, seq INTEGER NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL, data BLOB NOT NULL,
     PRIMARY KEY (run, direction, seq)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS released (run TEXT PRIMARY KEY) WITHOUT ROWID;
 """
 
 
 class Mailbox:
     """Both directions of one run."""
 
-    def __init__(self, database: aiosqlite.Connection, run_id: str, generation: str) -> None:
+    def __init__(self, store: "_Store", run_id: str, generation: str) -> None:
         self.run_id = run_id
-        self._database = database
+        self._store = store
         self._generation = generation
         self._outgoing: list[Message] = []
+        self._posted_at: dict[int, float] = {}
         self._last_out = 0
         self._last_in = 0
-        self._oldest_event = 0.0
         self._exchange_number = 0
         self._changed = asyncio.Condition()
         self._arrived: asyncio.Queue[Message] = asyncio.Queue()
         self._reader = Reader()
         self._finished = False
+        self._start: Mapping[str, Any] = {}
 
     @property
     def finished(self) -> bool:
         """Whether a `final` has been posted."""
         return self._finished
 
+    @property
+    def start(self) -> Mapping[str, Any]:
+        """Body of the `start` message; empty before it arrived."""
+        return self._start
+
     async def load(self) -> None:
         """Read what an earlier process of this runner has written down."""
-        async with self._database.execute(
-            "SELECT direction, seq, kind, body, data FROM message WHERE run = ? ORDER BY seq", (self.run_id,)
-        ) as rows:
-            async for direction, seq, kind, body, data in rows:
-                message = Message(seq=seq, kind=kind, body=json.loads(body), data=data)
-                if direction == "out":
-                    self._outgoing.append(message)
-                    self._last_out = seq
-                    self._finished = self._finished or kind == "final"
-                else:
-                    self._last_in = seq
-                    self._deliver(message)
+        for direction, message in await self._store.read(self.run_id):
+            if direction == "out":
+                self._outgoing.append(message)
+                self._last_out = message.seq
+                self._finished = self._finished or message.kind == "final"
+            else:
+                self._last_in = message.seq
+                self._deliver(message)
 
     async def post(self, kind: str, body: Mapping[str, object], data: bytes = b"") -> None:
         """Write a message for the service down and wake a waiting exchange.
 
         Args:
             kind: One of the runner's kinds in :data:`workflow_schemas.mailbox.Kind`.
-            body: Content as JSON.
+            body: Content as JSON. An event of a megabyte and more is replaced by a warning of its size.
             data: Attachment; a large one is cut into `part` messages.
         """
         *parts, last = split(data)
         async with self._changed:
-            messages = [Message(seq=self._last_out + 1 + index, kind="part", data=part) for index, part in enumerate(parts)]
-            messages.append(
-                Message.model_validate({"seq": self._last_out + 1 + len(parts), "kind": kind, "body": dict(body), "data": last})
-            )
-            await self._write("out", messages)
-            if kind not in URGENT and not self._oldest_event:
-                self._oldest_event = time.monotonic()
+            first = self._last_out + 1
+            messages = [Message(seq=first + index, kind="part", data=part) for index, part in enumerate(parts)]
+            whole = {"seq": first + len(parts), "kind": kind, "body": _bounded(kind, body), "data": last}
+            messages.append(Message.model_validate(whole))
+            await self._store.write(self.run_id, "out", messages)
+            now = time.monotonic()
+            self._posted_at |= {message.seq: now for message in messages}
             self._outgoing.extend(messages)
             self._last_out = messages[-1].seq
             self._finished = self._finished or kind == "final"
@@ -90,43 +99,44 @@ class Mailbox:
         return await self._arrived.get()
 
     async def exchange(self, exchange: Exchange) -> Reply:
-        """Take the service's messages and give it the runner's, waiting for some if there are none."""
+        """Take the service's messages and give it the runner's, waiting for some if there are none.
+
+        Raises:
+            FrameError: The parts of one message are larger than any message may be.
+        """
         self._exchange_number += 1
         number = self._exchange_number
+        deadline = time.monotonic() + exchange.wait_seconds
         async with self._changed:
             self._changed.notify_all()
             await self._accept(exchange)
-        deadline = time.monotonic() + exchange.wait_seconds
-        while True:
-            superseded = number != self._exchange_number
-            wait = 0.0 if superseded else self._wait(exchange.ack, deadline)
-            if wait <= 0:
-                break
-            async with self._changed:
-                if self._wait(exchange.ack, deadline) > 0 and number == self._exchange_number:
-                    try:
-                        await asyncio.wait_for(self._changed.wait(), wait)
-                    except TimeoutError:
-                        pass
-        if superseded:
-            return Reply(generation=self._generation, status="superseded", ack=self._last_in)
-        return self._reply(exchange.ack)
+            while (wait := self._wait(exchange.ack, deadline)) > 0:
+                if number != self._exchange_number:
+                    return Reply(generation=self._generation, status="superseded", ack=self._last_in)
+                try:
+                    await asyncio.wait_for(self._changed.wait(), wait)
+                except TimeoutError:
+                    continue
+            return self._reply(exchange.ack)
 
     def _reply(self, ack: int) -> Reply:
-        messages, more = fit([message for message in self._outgoing if message.seq > ack])
-        self._oldest_event = 0.0
+        messages, more = fit(self._after(ack))
         return Reply(generation=self._generation, ack=self._last_in, messages=tuple(messages), more=more)
 
+    def _after(self, ack: int) -> list[Message]:
+        """Return the messages the service does not have; numbers in the list have no gaps."""
+        start = max(0, ack + 1 - self._outgoing[0].seq) if self._outgoing else 0
+        return self._outgoing[start:]
+
     def _wait(self, ack: int, deadline: float) -> float:
-        """Seconds this exchange may still wait: none when something urgent, or an event of some age, is there."""
+        """Seconds an exchange may still wait: none when something urgent, or an event of some age, is there."""
         now = time.monotonic()
-        fresh = [message.kind for message in self._outgoing if message.seq > ack]
-        if any(kind in URGENT for kind in fresh):
+        fresh = self._after(ack)
+        if not fresh:
+            return deadline - now
+        if any(message.kind in URGENT for message in fresh):
             return 0.0
-        if fresh:
-            since = self._oldest_event or now
-            return min(deadline, since + EVENT_DELAY_SECONDS) - now
-        return deadline - now
+        return min(deadline, self._posted_at.get(fresh[0].seq, 0.0) + EVENT_DELAY_SECONDS) - now
 
     async def _accept(self, exchange: Exchange) -> None:
         fresh: list[Message] = []
@@ -134,45 +144,92 @@ class Mailbox:
             if message.seq == self._last_in + len(fresh) + 1:
                 fresh.append(message)
         if fresh:
-            await self._write("in", fresh)
+            await self._store.write(self.run_id, "in", fresh)
             self._last_in = fresh[-1].seq
             for message in fresh:
                 self._deliver(message)
-        self._outgoing = [message for message in self._outgoing if message.seq > exchange.ack]
+        while self._outgoing and self._outgoing[0].seq <= exchange.ack:
+            self._posted_at.pop(self._outgoing.pop(0).seq, None)
 
     def _deliver(self, message: Message) -> None:
         whole = self._reader.feed(message)
         if whole is not None:
+            if whole.kind == "start" and not self._start:
+                self._start = whole.body
             self._arrived.put_nowait(whole)
 
-    async def _write(self, direction: str, messages: list[Message]) -> None:
-        rows = [(self.run_id, direction, m.seq, m.kind, json.dumps(m.body, separators=(",", ":")), m.data) for m in messages]
-        await self._database.executemany("INSERT OR IGNORE INTO message VALUES (?, ?, ?, ?, ?, ?)", rows)
-        await self._database.commit()
+
+class _Store:
+    """The file of all mailboxes."""
+
+    def __init__(self, database: aiosqlite.Connection) -> None:
+        self._database = database
+        self._writing = asyncio.Lock()
+
+    async def read(self, run_id: str) -> list[tuple[str, Message]]:
+        """Return a run's messages in order, each with its direction."""
+        query = "SELECT direction, seq, kind, body, data FROM message WHERE run = ? ORDER BY seq"
+        async with self._database.execute(query, (run_id,)) as rows:
+            return [
+                (direction, Message(seq=seq, kind=kind, body=json.loads(body), data=data))
+                async for direction, seq, kind, body, data in rows
+            ]
+
+    async def write(self, run_id: str, direction: str, messages: list[Message]) -> None:
+        """Write messages down; what an abandoned call has left under the same or later numbers never went anywhere and is replaced."""
+        rows = [(run_id, direction, m.seq, m.kind, json.dumps(m.body, separators=(",", ":")), m.data) for m in messages]
+        async with self._writing:
+            try:
+                delete = "DELETE FROM message WHERE run = ? AND direction = ? AND seq >= ?"
+                await self._database.execute(delete, (run_id, direction, messages[0].seq))
+                await self._database.executemany("INSERT INTO message VALUES (?, ?, ?, ?, ?, ?)", rows)
+                await self._database.commit()
+            except sqlite3.OperationalError as error:
+                logger.warning("A message of run %r could not be written down: %s", run_id, error)
+                await self._database.rollback()
+
+    async def runs(self) -> list[str]:
+        """Return the runs that have messages."""
+        async with self._database.execute("SELECT DISTINCT run FROM message") as rows:
+            return [row[0] async for row in rows]
+
+    async def release(self, run_id: str) -> None:
+        """Delete a run's messages and remember that it is over."""
+        async with self._writing:
+            await self._database.execute("INSERT OR IGNORE INTO released VALUES (?)", (run_id,))
+            await self._database.execute("DELETE FROM message WHERE run = ?", (run_id,))
+            await self._database.commit()
+
+    async def is_released(self, run_id: str) -> bool:
+        """Whether a run is over for good."""
+        async with self._database.execute("SELECT 1 FROM released WHERE run = ?", (run_id,)) as rows:
+            return await rows.fetchone() is not None
 
 
 class Mailboxes:
     """The mailboxes of all runs of this sandbox, in one file."""
 
-    def __init__(self, database: aiosqlite.Connection, generation: str) -> None:
-        self._database = database
+    def __init__(self, store: _Store, generation: str) -> None:
+        self._store = store
         self._generation = generation
 
     async def open(self, run_id: str) -> Mailbox:
         """Return the mailbox of a run, with everything an earlier process wrote down."""
-        mailbox = Mailbox(self._database, run_id, self._generation)
+        mailbox = Mailbox(self._store, run_id, self._generation)
         await mailbox.load()
         return mailbox
 
     async def runs(self) -> list[str]:
         """Return the runs that are written down."""
-        async with self._database.execute("SELECT DISTINCT run FROM message") as rows:
-            return [row[0] async for row in rows]
+        return await self._store.runs()
 
     async def forget(self, run_id: str) -> None:
-        """Delete a run's messages."""
-        await self._database.execute("DELETE FROM message WHERE run = ?", (run_id,))
-        await self._database.commit()
+        """Delete a run's messages. The run stays known as released: a late copy of its first exchange must not start it again."""
+        await self._store.release(run_id)
+
+    async def is_forgotten(self, run_id: str) -> bool:
+        """Whether a run was released here."""
+        return await self._store.is_released(run_id)
 
 
 @asynccontextmanager
@@ -180,4 +237,13 @@ async def open_mailboxes(path: Path, generation: str) -> AsyncIterator[Mailboxes
     """Open the file of all mailboxes, making it if it is not there."""
     async with aiosqlite.connect(path) as database:
         await database.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" + _TABLES)
-        yield Mailboxes(database, generation)
+        yield Mailboxes(_Store(database), generation)
+
+
+def _bounded(kind: str, body: Mapping[str, object]) -> dict[str, object]:
+    if kind == "event":
+        size = len(json.dumps(body))
+        if size > MAX_PART_BYTES:
+            about = {"seq": body.get("seq", 0), "at": body.get("at", 0.0)}
+            return about | {"type": "warning", "message": f"An activity event of {size} bytes was left out."}
+    return dict(body)
