@@ -14,7 +14,7 @@ import secrets
 import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -171,6 +171,8 @@ async def _connected(runner: Runner, reader: asyncio.StreamReader, writer: async
         pass  # the caller left; its messages are stored, and it will ask again
     finally:
         writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 def _prepare(places: Places) -> str:

@@ -203,6 +203,7 @@ async def test_the_program_of_the_service_reaches_the_runner(short_directory: Pa
         writer.write((1 << 31).to_bytes(4, "big") + b"a frame without end")
         await writer.drain()
         writer.close()
+        await writer.wait_closed()
     async with serve_runner(places) as again:
         assert (await ask(again, Exchange(run_id=RUN))).generation == reply.generation
     assert (reply.status, len(reply.generation)) == ("unknown_run", 32)
