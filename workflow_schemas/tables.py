@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from workflow_schemas.export import schemas
+from workflow_schemas.json_schema import schemas
 
 _BEGIN = "<!-- made from the models by ./dev schemas --docs docs: do not edit from here -->"
 _END = "<!-- to here -->"

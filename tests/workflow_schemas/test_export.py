@@ -22,7 +22,8 @@ from workflow_schemas import (
     progress_response,
     to_wire,
 )
-from workflow_schemas.export import INDEX, main, public_models, schemas, write_schemas
+from workflow_schemas.export import INDEX, main, write_schemas
+from workflow_schemas.json_schema import public_models, schemas
 
 SAMPLES = Path(__file__).parents[1] / "contracts" / "samples"
 SCHEMAS = schemas()
