@@ -11,9 +11,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pydantic import ValidationError
+
 from orchestration_service.errors import SandboxLost, SandboxUnavailable
 from workflow_schemas.delta import Bodies, compress, digest, expand
-from workflow_schemas.errors import DeltaError
+from workflow_schemas.errors import DeltaError, FrameError
+from workflow_schemas.events import Warned, event_adapter
 from workflow_schemas.mailbox import Exchange, Message, Reader, Reply, fit, split
 from workflow_schemas.manifest import RunManifest
 
@@ -24,6 +27,8 @@ ANSWER_GRACE_SECONDS = 0.25
 """How long a model may take before an exchange goes out just to hear of events."""
 
 _RETRY_SECONDS = 45.0
+_CALLS_AT_ONCE = 16
+_RELEASE_ATTEMPTS = 5
 
 
 class Exchanges(Protocol):
@@ -68,8 +73,9 @@ class Pump:
         run_id: Identifier of the run.
         session: Carries the frames.
         log: Keeps the messages.
-        call_model: Answers a model call; must not raise.
-        on_events: Takes the runner's events in order.
+        call_model: Answers a model call; a failed model is an answer, an exception ends the run's following.
+        on_events: Takes the runner's events in order, each one checked.
+        pause_seconds: Time between a failed exchange and its repetition.
     """
 
     def __init__(
@@ -80,12 +86,14 @@ class Pump:
         log: MessageLog,
         call_model: Callable[[ModelRequest], Awaitable[ModelReply]],
         on_events: Callable[[list[dict[str, Any]]], Awaitable[None]],
+        pause_seconds: float = 0.5,
     ) -> None:
         self._run_id = run_id
         self._session = session
         self._log = log
         self._call_model = call_model
         self._on_events = on_events
+        self._pause_seconds = pause_seconds
         self._generation = ""
         self._seen = 0
         self._outgoing: list[Message] = []
@@ -99,6 +107,8 @@ class Pump:
         self._manifest: RunManifest | None = None
         self._failing_since: float | None = None
         self._posting = asyncio.Lock()
+        self._calling = asyncio.Semaphore(_CALLS_AT_ONCE)
+        self._failure: BaseException | None = None
 
     @property
     def generation(self) -> str:
@@ -121,12 +131,15 @@ class Pump:
         """Exchange until the run has ended.
 
         Raises:
-            SandboxLost: The sandbox was replaced, or did not answer for too long.
+            SandboxLost: The sandbox was replaced, did not answer for too long, or speaks nonsense.
             SandboxUnavailable: The runner refuses the run.
+            Exception: Whatever `call_model` or `on_events` raised.
         """
         polls: set[asyncio.Task[Reply]] = set()
         try:
             while self._manifest is None:
+                if self._failure is not None:
+                    raise self._failure
                 self._changed.clear()
                 if self._unsent() or (not polls and not await self._answer_is_near()):
                     polls.add(asyncio.create_task(self._exchange()))
@@ -145,7 +158,11 @@ class Pump:
     async def release(self) -> None:
         """Tell the runner that the outputs are collected. A runner that does not hear it loses nothing."""
         await self.post("release", {})
-        await self._session.exchange(self._frame(wait=0.0))
+        for _ in range(_RELEASE_ATTEMPTS):
+            reply = await self._session.exchange(self._frame(wait=0.0))
+            self._outgoing = [message for message in self._outgoing if message.seq > reply.ack]
+            if reply.status != "ok" or not self._outgoing:
+                return
 
     def _unsent(self) -> bool:
         return self._last_out > self._offered
@@ -161,9 +178,10 @@ class Pump:
         return True
 
     def _frame(self, wait: float) -> Exchange:
-        messages, _ = fit(self._outgoing)
+        messages, more = fit(self._outgoing)
         if messages:
             self._offered = max(self._offered, messages[-1].seq)
+        wait = 0.0 if more else wait  # the rest goes out as soon as these are acknowledged
         return Exchange(run_id=self._run_id, generation=self._generation, ack=self._seen, messages=tuple(messages), wait_seconds=wait)
 
     async def _exchange(self) -> Reply:
@@ -182,7 +200,10 @@ class Pump:
             raise SandboxUnavailable(f"The runner refused the run: {reply.detail}.")
         self._generation = reply.generation
         self._outgoing = [message for message in self._outgoing if message.seq > reply.ack]
-        await self._receive(reply.messages)
+        try:
+            await self._receive(reply.messages)
+        except (FrameError, _Nonsense) as error:
+            raise SandboxLost(f"The runner in the sandbox sent something that makes no sense: {error}") from error
 
     async def _receive(self, messages: tuple[Message, ...]) -> None:
         fresh: list[Message] = []
@@ -194,37 +215,46 @@ class Pump:
         await self._log.record_messages(self._run_id, "out", [(message.seq, message.kind, _stored(message)) for message in fresh])
         self._seen = fresh[-1].seq
         whole = [message for message in map(self._reader.feed, fresh) if message is not None]
-        events = [message.body for message in whole if message.kind == "event"]
+        events = [_checked(message.body) for message in whole if message.kind == "event"]
         if events:
             await self._on_events(events)
         for message in whole:
             if message.kind == "model_request":
                 await self._take_model_request(message)
             elif message.kind == "final":
-                self._manifest = RunManifest.model_validate(message.body["manifest"])
+                self._manifest = _manifest(message.body, self._run_id)
 
     async def _take_model_request(self, message: Message) -> None:
-        call_id, base_name = str(message.body["call_id"]), str(message.body["base"])
+        call_id, path, headers, announced, base_name = _about_request(message.body)
         base = self._bodies.get(base_name) if base_name else b""
         try:
             if base is None:
                 raise DeltaError("the base of the request is not known here")
             body = expand(message.data, base)
-            if digest(body) != message.body["digest"]:
+            if digest(body) != announced:
                 raise DeltaError("the request has another hash than announced")
-        except DeltaError:
+        except DeltaError as error:
+            if not base_name:
+                raise _Nonsense(f"a model request that was sent whole cannot be read ({error})") from error
             await self.post("resend", {"call_id": call_id})
             return
         self._bodies.add(body)
         if call_id not in self._called:
             self._called.add(call_id)
-            request = ModelRequest(call_id, str(message.body["path"]), dict(message.body["headers"]), body)
-            task = asyncio.create_task(self._answer(request))
+            task = asyncio.create_task(self._answer(ModelRequest(call_id, path, headers, body)))
             self._calls.add(task)
-            task.add_done_callback(self._calls.discard)
+            task.add_done_callback(self._answered)
+
+    def _answered(self, task: "asyncio.Task[None]") -> None:
+        """Wake the loop when a call failed beyond an answer: the runner would wait for ever."""
+        self._calls.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._failure = task.exception()
+            self._changed.set()
 
     async def _answer(self, request: ModelRequest) -> None:
-        reply = await self._call_model(request)
+        async with self._calling:
+            reply = await self._call_model(request)
         about: dict[str, Any] = {"call_id": request.call_id, "status": reply.status}
         if reply.retry_after is not None:
             about["retry_after"] = reply.retry_after
@@ -240,7 +270,38 @@ class Pump:
         if now - self._failing_since > _RETRY_SECONDS:
             raise SandboxLost(f"The sandbox stopped answering: {error}") from error
         self._offered = self._outgoing[0].seq - 1 if self._outgoing else self._last_out
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(self._pause_seconds)
+
+
+class _Nonsense(Exception):
+    """A message of the runner has a shape that the runner never sends."""
+
+
+def _checked(body: dict[str, Any]) -> dict[str, Any]:
+    """Return an event of the sandbox in the shape that readers rely on; one without shape becomes a warning."""
+    try:
+        return event_adapter.dump_python(event_adapter.validate_python(body), mode="json")  # type: ignore[no-any-return]
+    except ValidationError:
+        return Warned(message="The sandbox reported something that cannot be read.").model_dump(mode="json")
+
+
+def _manifest(body: dict[str, Any], run_id: str) -> RunManifest:
+    try:
+        manifest = RunManifest.model_validate(body.get("manifest"))
+    except ValidationError as error:
+        raise _Nonsense(f"a manifest that cannot be read ({error.error_count()} faults)") from error
+    if manifest.run_id != run_id:
+        raise _Nonsense(f"the manifest of another run, {manifest.run_id!r}")
+    return manifest
+
+
+def _about_request(body: dict[str, Any]) -> tuple[str, str, dict[str, str], str, str]:
+    headers = body.get("headers")
+    words = tuple(body.get(name) for name in ("call_id", "path", "digest", "base"))
+    if not all(isinstance(word, str) for word in words) or not isinstance(headers, dict):
+        raise _Nonsense("a model request without identifier, path, headers or hash")
+    call_id, path, announced, base = map(str, words)
+    return call_id, path, {str(name): str(value) for name, value in headers.items()}, announced, base
 
 
 def _stored(message: Message) -> bytes:

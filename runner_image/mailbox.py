@@ -119,6 +119,12 @@ class Mailbox:
                     continue
             return self._reply(exchange.ack)
 
+    async def close(self) -> None:
+        """End the exchanges that wait: nothing more will come."""
+        async with self._changed:
+            self._exchange_number += 1
+            self._changed.notify_all()
+
     def _reply(self, ack: int) -> Reply:
         messages, more = fit(self._after(ack))
         return Reply(generation=self._generation, ack=self._last_in, messages=tuple(messages), more=more)

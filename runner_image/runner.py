@@ -130,7 +130,9 @@ class Runner:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        self._open.pop(run_id, None)
+        mailbox = self._open.pop(run_id, None)
+        if mailbox is not None:
+            await mailbox.close()
         await self._mailboxes.forget(run_id)
 
     def _refusal(self, detail: str) -> Reply:

@@ -128,6 +128,18 @@ async def test_releasing_an_active_run_ends_it(stage: Stage) -> None:
         assert (await ask(runner, starting("run-other-one"))).status == "ok"
 
 
+async def test_a_release_ends_exchanges_that_wait(stage: Stage) -> None:
+    """A late copy of an exchange waits for nobody; its execution must not outlive the run."""
+    stage.go_on.set()
+    async with stage.runner() as runner:
+        await ask(runner, starting())
+        ghost = asyncio.create_task(ask(runner, Exchange(run_id=RUN, ack=1, wait_seconds=20)))
+        await asyncio.sleep(0.05)
+        async with asyncio.timeout(5):
+            await ask(runner, releasing())
+            await ghost
+
+
 async def test_a_run_that_fails_says_so(stage: Stage, capfd: pytest.CaptureFixture[str]) -> None:
     stage.fails = True
     stage.go_on.set()
