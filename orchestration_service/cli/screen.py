@@ -92,6 +92,6 @@ class Screen:
         return f"\x1b[1m{text}\x1b[0m" if self._live else text
 
     def _patch_color(self, line: str) -> str:
-        if self._live and line[:1] in "+-" and line[:3] not in ("+++", "---"):
+        if self._live and line.startswith(("+", "-")) and not line.startswith(("+++", "---")):
             return f"\x1b[{32 if line[0] == '+' else 31}m{line}\x1b[0m"
         return line
