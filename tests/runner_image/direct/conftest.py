@@ -30,6 +30,12 @@ from orchestration_service.scripted.app import ScriptedModel
 from orchestration_service.scripted.endpoint import scripted_endpoint
 from orchestration_service.scripted.script import Script
 
+async def die_at_request(model, number):
+    while len(model.received) < number:
+        await asyncio.sleep(0.02)
+    await asyncio.sleep(0.5)
+    os.kill(os.getpid(), 9)
+
 async def play():
     model = ScriptedModel(Script.model_validate(json.loads({script!r})), expected_key=SecretStr({key!r}))
     async with scripted_endpoint(model) as endpoint:

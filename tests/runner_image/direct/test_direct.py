@@ -100,7 +100,7 @@ async def test_what_goes_wrong_ends_in_one_error_event(sandbox: Sandbox, call: s
 
 async def test_a_killed_call_is_taken_up_by_the_next(sandbox: Sandbox) -> None:
     """The session is stored at its first event, not at the end of the call."""
-    killed = 'asyncio.get_running_loop().call_later(4, os.kill, os.getpid(), 9); await run_chat("Remember the heron.")'
+    killed = 'await asyncio.gather(die_at_request(model, 2), run_chat("Remember the heron."))'
     with pytest.raises(AssertionError, match="SIGKILL"):
         await sandbox.play(killed, {"text": "I will.", "tool_use": bash("true")["tool_use"]}, {"stall": "before_first_byte"})
     after = await sandbox.play('await run_chat("What was it?")', {"text": "A heron."})
