@@ -1,12 +1,13 @@
 """The demo's screen: the same words on a terminal and in a pipe, whatever the lines are."""
 
 import re
+from typing import Any
 
 import pytest
 
 from orchestration_service.cli.screen import Screen
 
-_EVENTS = [
+_EVENTS: list[dict[str, Any]] = [
     {"type": "progress", "step": "open", "message": "Opening a sandbox."},
     {"type": "tool_start", "id": "1", "name": "Bash", "input": {"command": "echo `hi`\nls"}},
     {"type": "tool_end", "id": "1", "name": "Bash", "success": False, "output": "", "duration_seconds": 0.1},
