@@ -7,7 +7,7 @@ import io
 import json
 import tarfile
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -185,7 +185,7 @@ async def open_stage(folder: Path, *, limits: SandboxLimits | None = None, upn: 
             yield Stage(platform, caller, endpoint.base_url, models)
 
 
-def packed(files: dict[str, bytes | str]) -> bytes:
+def packed(files: Mapping[str, bytes | str]) -> bytes:
     """Return a tar of some files."""
     target = io.BytesIO()
     with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as archive:

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from orchestration_service.planning import SandboxLimits
-from tests.stage import Stage, Step, Turn, bash, calls, open_stage, says
+from orchestration_service.scripted.script import Step
+from tests.stage import Stage, Turn, bash, calls, open_stage, says
 
 pytestmark = pytest.mark.anyio
 

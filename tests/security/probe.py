@@ -10,6 +10,7 @@ import os
 import re
 import socket
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -43,16 +44,13 @@ def routes() -> Any:
 
 
 def resolved_names() -> Any:
-    return [
-        name
-        for name in ("example.com", "pypi.org", "api.anthropic.com", "model.internal")
-        if _works(lambda n=name: socket.getaddrinfo(n, 443))
-    ]
+    names = ("example.com", "pypi.org", "api.anthropic.com", "model.internal")
+    return [name for name in names if _works(socket.getaddrinfo, name, 443)]
 
 
 def reached_addresses() -> Any:
     targets = [("127.0.0.1", port) for port in PORTS] + [("1.1.1.1", 53), ("169.254.169.254", 80), ("10.0.0.1", 443)]
-    return [target for target in targets if _works(lambda t=target: socket.create_connection(t, 1).close())]
+    return [target for target in targets if _works(_dial, target)]
 
 
 def abstract_sockets() -> Any:
@@ -64,7 +62,7 @@ def reached_sockets() -> Any:
     names = {line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines()[1:] if "/" in line.split()[-1]}
     names |= {"/run/model/model.sock", "/run/claude-code/runner.sock", "/run/claude-code/relay/model.sock", "/tmp/cc-socks/2.sock"}
     names |= {str(path) for path in _walk("/") if _is_socket(path)}
-    return sorted(name for name in names if _works(lambda n=name: _connect(n)))
+    return sorted(name for name in names if _works(_connect, name))
 
 
 def needles_in_files() -> Any:
@@ -90,29 +88,21 @@ def existing_places() -> Any:
 
 
 def homes() -> Any:
-    return os.listdir("/home")
+    return [path.name for path in Path("/home").iterdir()]
 
 
 def written_places() -> Any:
     """Where a file could be made although nothing of the agent's belongs there."""
-    places = "/ /agent /agent/projects /agent/projects/-workspace /agent/sessions /dev /etc /opt /opt/agent /opt/agent/bin /opt/python/bin /run /usr/bin"
-    return [place for place in places.split() if _works(lambda p=place: _touch(p))]
+    places = "/ /agent /agent/projects /agent/projects/-workspace /agent/sessions /dev /etc /opt /opt/agent /opt/agent/bin"
+    places += " /opt/python/bin /run /usr/bin"
+    return [place for place in places.split() if _works(_touch, place)]
 
 
 def changed_files() -> Any:
-    found = []
-    for pattern in (
-        "/agent/**/*.jsonl",
-        "/agent/.claude.json",
-        "/opt/agent/shell",
-        "/opt/agent/claude",
-        "/etc/passwd",
-        "/proc/sys/kernel/[!n]*",
-    ):
-        for path in Path("/").glob(pattern[1:]):
-            if _works(lambda p=path: p.open("ab").close()):
-                found.append(str(path))
-    return found
+    """Files of the CLI and the system that open for writing; what is only tried is not harmed."""
+    patterns = "agent/**/*.jsonl agent/.claude.json opt/agent/shell opt/agent/claude etc/passwd proc/sys/kernel/[!n]*"
+    paths = [path for pattern in patterns.split() for path in Path("/").glob(pattern)]
+    return [str(path) for path in paths if _works(_append_nothing, path)]
 
 
 def unlimited_places() -> Any:
@@ -125,6 +115,12 @@ def unlimited_places() -> Any:
             if size.f_blocks * size.f_frsize > 1024**3:
                 found.append(place)
     return found
+
+
+def own_namespaces() -> Any:
+    """In a user namespace of its own a command could mount memory file systems without a limit."""
+    done = subprocess.run(["unshare", "--user", "--map-root-user", "true"], capture_output=True, check=False)
+    return ["user"] if done.returncode == 0 else []
 
 
 def forged_events() -> Any:
@@ -149,7 +145,7 @@ def rights() -> Any:
 
 
 def namespaces() -> Any:
-    return {name: os.readlink(f"/proc/self/ns/{name}") for name in ("ipc", "mnt", "net", "pid", "user", "uts")}
+    return {name: str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("ipc", "mnt", "net", "pid", "user", "uts")}
 
 
 def variables() -> Any:
@@ -193,12 +189,12 @@ def _memory(pid: int) -> Iterator[bytes]:
 
 
 def _pids() -> list[int]:
-    return sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
+    return sorted(int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
 
 
 def _children(folder: str) -> list[Path]:
     try:
-        return [Path(folder, name) for name in os.listdir(folder)]
+        return list(Path(folder).iterdir())
     except OSError:
         return []
 
@@ -222,18 +218,43 @@ def _touch(folder: str) -> None:
     path.unlink()
 
 
-def _works(action: Callable[[], object]) -> bool:
+def _dial(address: tuple[str, int]) -> None:
+    socket.create_connection(address, 1).close()
+
+
+def _append_nothing(path: Path) -> None:
+    path.open("ab").close()
+
+
+def _works(action: Callable[..., object], *arguments: object) -> bool:
     try:
-        action()
+        action(*arguments)
     except OSError:
         return False
     return True
 
 
 QUESTIONS: list[Callable[[], Any]] = [
-    interfaces, routes, resolved_names, reached_addresses, abstract_sockets, reached_sockets, needles_in_files, needles_in_environments,
-    needles_in_memory, processes, existing_places, homes, written_places, changed_files, unlimited_places, forged_events, rights, namespaces,
+    interfaces,
+    routes,
+    resolved_names,
+    reached_addresses,
+    abstract_sockets,
+    reached_sockets,
+    needles_in_files,
+    needles_in_environments,
+    needles_in_memory,
+    processes,
+    existing_places,
+    homes,
+    written_places,
+    changed_files,
+    unlimited_places,
+    own_namespaces,
+    forged_events,
+    rights,
+    namespaces,
     variables,
-]  # fmt: skip
+]
 
 main()

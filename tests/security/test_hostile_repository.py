@@ -19,6 +19,12 @@ echo '{"type":"assistant","message":{"role":"assistant","model":"m","content":[{
 cat
 """
 
+PROGRAMS = """
+core.fsmonitor core.pager core.editor core.sshCommand diff.external filter.evil.clean filter.evil.smudge filter.evil.process
+diff.evil.textconv credential.helper gpg.program alias.status
+"""
+"""Settings of git that name a program."""
+
 
 def hostile_repository(folder: Path) -> bytes:
     """Make a repository in which everything that can name a program names an evil one."""

@@ -1,0 +1,92 @@
+"""An agent that leaves its workspace in a state meant to break whoever seals it: the turn ends, the rest is kept, the next turn works."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.stage import Stage, bash, open_stage, packed, says
+
+pytestmark = pytest.mark.anyio
+
+DEEP = """python3 -c '
+import os
+for _ in range(1500):
+    os.mkdir("d")
+    os.chdir("d")
+open("bottom", "w").close()'
+"""
+
+TRICKS: dict[str, str] = {
+    "unreadable": """
+        mkdir -p hidden/x /outputs/hidden/x
+        for file in hidden/a /outputs/hidden/a b; do echo 1 > $file; done
+        chmod 000 b hidden /outputs/hidden""",
+    "a deep tree": DEEP,
+    "a deep tree of outputs": f"cd /outputs; {DEEP}",
+    "no plain files": """
+        mkfifo pipe /outputs/pipe.txt
+        python3 -c 'import socket; socket.socket(1).bind("/outputs/s.txt")'
+        ln -s loop loop""",
+    "links out of the outputs": """
+        ln -s /etc/passwd /outputs/p.txt; ln -s /run/claude-code /outputs/state
+        ln -s / /outputs/root; ln -s /mnt/data x""",
+    "strange names": r"""python3 -c '
+for name in (b"new\nline", b"\xff\xfe.txt", b"-rf", b"q\x22uote", b"n" * 255):
+    open(name, "w").close()'
+""",
+    "a repository that points away": "rm -rf .git; printf 'gitdir: /run/claude-code/scratch.git' > .git",
+    "a broken repository": """
+        rm -rf .git; git init -q; git add -A
+        echo x > .git/index; echo x > .git/HEAD; mkdir .git/objects/info/alternates""",
+    "a repository elsewhere": "rm -rf .git; ln -s /etc .git",
+    "a bare repository in disguise": """
+        rm -rf .git; mkdir -p objects refs; echo 'ref: refs/heads/x' > HEAD
+        printf '[core]\\nfsmonitor=id>/workspace/owned' > config""",
+    "a nested repository": "git init -q inner; (cd inner; echo y > y; git add y; git commit -q -m y); git init -q hollow",
+    "no workspace": "rm -rf /workspace/* /workspace/.git; chmod 555 /workspace",
+    "many files": "python3 -c 'for n in range(5000): open(str(n), \"w\").close()'",
+}
+
+
+@pytest.fixture(scope="module")
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    async with open_stage(tmp_path_factory.mktemp("platform")) as opened:
+        yield opened
+
+
+OPEN = {
+    "unreadable": "a folder of outputs that nobody may enter cannot be emptied, so every later turn fails",
+    "a deep tree": "folders nested deeper than Python's recursion limit end the run without its answer",
+    "a deep tree of outputs": "the same",
+}
+
+
+def tricks() -> list[Any]:
+    return [pytest.param(name, marks=[pytest.mark.xfail(reason=OPEN[name], strict=False)] if name in OPEN else []) for name in TRICKS]
+
+
+@pytest.mark.parametrize("trick", tricks())
+async def test_the_turn_ends_and_the_next_one_works(stage: Stage, trick: str) -> None:
+    record = await stage.caller.upload(trick, "repo.tar", packed({"r/a.txt": "one\n"}))
+    begin = "git init -q; git add -A; git commit -q -m x; echo two >> a.txt"
+    model = stage.model(bash(f"{begin}\n{TRICKS[trick]}"), says("Tricked."), stepping="by_turn")
+    turn = await model.turn("Trick.", [record], conversation=trick)
+    assert turn.answer == "Tricked.", turn.answer
+    assert {"events", "log", "workspace", "manifest"} <= set(turn.files), turn.receipt
+    assert turn.receipt.processes_left == 0
+    assert "workspace/owned" not in await stage.archive(turn)
+    after = stage.model(bash("echo fine > /tmp/fine"), says("Fine."), stepping="by_turn")
+    second = await after.turn("Again.", conversation=trick)
+    assert second.answer == "Fine.", second.answer
+    assert {"events", "log", "manifest"} <= set(second.files)
+
+
+@pytest.mark.parametrize(("place", "size"), [("/workspace", "800M"), ("/outputs", "300M")])
+async def test_a_full_disk_leaves_the_answer_and_what_can_be_sealed(stage: Stage, place: str, size: str) -> None:
+    fill = f"echo work > work.txt; head -c {size} /dev/zero > {place}/full || echo it is full"
+    model = stage.model(bash(fill), says("The disk is full."))
+    turn = await model.turn("Fill it.")
+    assert (turn.status, turn.answer) == ("Completed", "The disk is full.")
+    assert {"events", "log", "manifest"} <= set(turn.files)
+    assert "workspace" in turn.files or any("left out" in remark or "could not" in remark for remark in turn.receipt.remarks)
