@@ -13,6 +13,7 @@ from orchestration_service.brokers.route import ModelParameters, ModelRoute
 from orchestration_service.errors import PlanRefused
 from orchestration_service.planning import Planned
 
+_LONGEST_SILENCE_SECONDS = 600.0
 _PROVIDERS: Mapping[str, str] = {"": "anthropic", "anthropic": "anthropic", "anthropic-compatible": "anthropic-compatible"}
 
 
@@ -60,6 +61,7 @@ class ModelRoutes:
                     "model": planned.model,
                     "parameters": _parameters(planned.model_parameters),
                     "forward_betas": provider != "anthropic-compatible",
+                    "idle_timeout_seconds": min(endpoint.timeout_seconds, _LONGEST_SILENCE_SECONDS),
                 }
             )
         except ValidationError as error:
