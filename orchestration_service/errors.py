@@ -13,6 +13,9 @@ ServiceError
 │   ├── StoreFull            no space left
 │   ├── StoreBusy            another process holds it for too long
 │   └── StoreUnusable        not a database, damaged, made by a newer version, not readable
+├── Superseded               somebody else has gone further since; nothing was changed, and what stands is theirs
+│   ├── LeaseLost            another process has claimed the operation
+│   └── ConversationChanged  the conversation was saved by somebody else after it was read
 ├── TurnError                a turn cannot go on; the text becomes the user's answer
 │   ├── PlanRefused          the request or the agent's configuration does not allow a turn
 │   ├── SandboxUnavailable   no sandbox could be had, or it does not answer
@@ -112,6 +115,44 @@ class StoreBusy(StoreError):
 
 class StoreUnusable(StoreError):
     """The store cannot be opened or read."""
+
+
+class Superseded(ServiceError):
+    """Somebody else has gone further since; the write was refused and changed nothing."""
+
+
+class LeaseLost(Superseded):
+    """A newer claim owns the operation: let go of its turn at once.
+
+    Attributes:
+        operation_id: The operation in question.
+        generation: The outdated generation.
+    """
+
+    def __init__(self, operation_id: str, generation: int) -> None:
+        super().__init__(
+            f"The operation {operation_id!r} has been claimed by another process since claim {generation}. "
+            "Stop working on it; the newer owner finishes it."
+        )
+        self.operation_id = operation_id
+        self.generation = generation
+
+
+class ConversationChanged(Superseded):
+    """The conversation was saved by somebody else after it was read.
+
+    Attributes:
+        conversation_id: The conversation in question.
+        version: The version that was to be replaced.
+    """
+
+    def __init__(self, conversation_id: str, version: int) -> None:
+        super().__init__(
+            f"The conversation {conversation_id!r} is not at version {version} any more, or not there. "
+            "Read it again, and repeat the change."
+        )
+        self.conversation_id = conversation_id
+        self.version = version
 
 
 class SettingsError(ServiceError):

@@ -14,6 +14,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 from pydantic import BaseModel, ConfigDict, Field
 
 from context_client.identity import UserIdentity
+from orchestration_service.operations.conversation import Conversations
+from orchestration_service.operations.lease import Claim, Effects, Lease, Leases
 from workflow_schemas.platform import CompletionRequest, CompletionResponse, OperationStatus
 
 FinalStatus = Literal["Completed", "Failed"]
@@ -80,6 +82,8 @@ class Operation(_Frozen):
     """When it last changed, UTC."""
     last_step: str | None = None
     """The last step the journal knows; where a take-over continues."""
+    lease: Lease | None = None
+    """Who works on it, or did until the lease lapsed; None when nobody has claimed it, or the last owner released it."""
 
     @property
     def is_finished(self) -> bool:
@@ -160,14 +164,21 @@ StartTurn = Callable[[AcceptedTurn], Awaitable[None]]
 """The pipeline's entry. It only schedules the work: whoever calls it is answering a request."""
 
 
-class OperationStore(Protocol):
+class OperationStore(Leases[Operation], Effects, Conversations, Protocol):
     """Where operations live. ``conformance.py`` says in checks what each method promises.
 
     Every method may raise a `StoreError`. Methods about one operation raise `OperationUnknown` when there is none.
+
+    Writes take a ``claim``. With one, the write happens only if that claim is the newest on the operation; otherwise it
+    raises `LeaseLost` and changes nothing. A lapsed lease does no harm as long as nobody else has claimed the operation.
+    Without a claim nothing is checked: that is for a process that owns the store alone.
     """
 
     async def create(self, new: NewOperation) -> Created:
         """Accept an operation, or return the one accepted earlier under the same id.
+
+        Its turn number is above every other one of the conversation: of operations, pruned ones included, and of the
+        turns saved in the `Conversation`.
 
         Raises:
             OperationConflict: The id belongs to another user or instance.
@@ -179,10 +190,18 @@ class OperationStore(Protocol):
         ...
 
     async def request(self, operation_id: str) -> StoredRequest:
-        """Return what was asked."""
+        """Return what was asked. A pruned request is unknown."""
         ...
 
-    async def save_progress(self, operation_id: str, status_message: str, *, prompt_tokens: int = 0, completion_tokens: int = 0) -> None:
+    async def save_progress(
+        self,
+        operation_id: str,
+        status_message: str,
+        *,
+        prompt_tokens: int = 0,
+        completion_tokens: int = 0,
+        claim: Claim | None = None,
+    ) -> None:
         """Keep the progress of a running operation; without effect on one that has ended."""
         ...
 
@@ -194,8 +213,12 @@ class OperationStore(Protocol):
         *,
         status_message: str | None = None,
         adopt: bool = False,
+        claim: Claim | None = None,
     ) -> Operation:
         """End an operation, result and status at once. The first end stays unless ``adopt`` is set.
+
+        ``adopt`` is for evidence that came late: it replaces an earlier end, but never a Completed by a Failed. The
+        conversation's next turn can be claimed from here on, so what it needs is to be saved before.
 
         Returns:
             The operation as it stands afterwards.
@@ -203,10 +226,10 @@ class OperationStore(Protocol):
         ...
 
     async def unfinished(self, instance_id: str) -> list[Operation]:
-        """Return the operations still in progress, oldest first."""
+        """Return the operations still in progress, leased or not, oldest first."""
         ...
 
-    async def record_step(self, operation_id: str, step: str, data: dict[str, Any]) -> None:
+    async def record_step(self, operation_id: str, step: str, data: dict[str, Any], claim: Claim | None = None) -> None:
         """Add a line to the journal."""
         ...
 
@@ -214,7 +237,7 @@ class OperationStore(Protocol):
         """Return the journal, oldest first; empty for an unknown operation."""
         ...
 
-    async def append_events(self, operation_id: str, events: Sequence[dict[str, Any]]) -> list[StoredEvent]:
+    async def append_events(self, operation_id: str, events: Sequence[dict[str, Any]], claim: Claim | None = None) -> list[StoredEvent]:
         """Number events, add them to the log, and return them as stored."""
         ...
 
@@ -222,8 +245,13 @@ class OperationStore(Protocol):
         """Return up to ``limit`` events numbered above ``after``, in order; empty for an unknown operation."""
         ...
 
-    async def record_messages(self, run_id: str, direction: Direction, messages: Iterable[tuple[int, str, bytes]]) -> int:
-        """Keep mailbox messages and return how many were new. The first message under a number stays."""
+    async def record_messages(
+        self, run_id: str, direction: Direction, messages: Iterable[tuple[int, str, bytes]], claim: Claim | None = None
+    ) -> int:
+        """Keep mailbox messages and return how many were new. The first message under a number stays.
+
+        A claim also says which operation the run belongs to, so that `prune` finds its messages.
+        """
         ...
 
     async def messages(self, run_id: str, direction: Direction, after: int = 0) -> list[StoredMessage]:
@@ -232,4 +260,15 @@ class OperationStore(Protocol):
 
     async def forget_messages(self, run_id: str) -> None:
         """Drop all messages of a run that needs them no more."""
+        ...
+
+    async def prune(self, instance_id: str, older_than: datetime) -> int:
+        """Drop what ended operations that last changed before ``older_than`` (UTC) need no more.
+
+        That is their request with the caller's identity, events, mailbox messages, steps and effects. The operation with
+        its result stays, and so do conversations: they answer late polls and repeated requests, and number the turns.
+
+        Returns:
+            How many operations were pruned by this call.
+        """
         ...
