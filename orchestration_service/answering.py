@@ -4,6 +4,7 @@ The portal renders Markdown, makes a download of every `(sandbox:/mnt/data/NAME)
 artifact as a chip (contract: orchestration §2.4, §4.3–4.4).
 """
 
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from orchestration_service.planning import Planned
@@ -24,7 +25,7 @@ _SOURCE = "ClaudeCode"
 _IMAGES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tiff"})
 _ARTIFACT_CHARACTERS = 4_000
 _ANSWER_CHARACTERS = 60_000
-_LABELS = {
+_LABELS: Mapping[str, str] = {
     "patch": "Patch",
     "workspace": "Workspace archive",
     "events": "Event log",
@@ -32,7 +33,7 @@ _LABELS = {
     "manifest": "Manifest",
     "output": "File",
 }
-_ENDINGS: dict[EndReason, str] = {
+_ENDINGS: Mapping[EndReason, str] = {
     "completed": "",
     "max_turns": "The agent was stopped because it used up its model calls. Say *continue* to go on.",
     "deadline": "The agent was stopped because the time was up. Say *continue* to go on.",

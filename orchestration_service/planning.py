@@ -10,7 +10,15 @@ from typing import Any
 from orchestration_service.errors import PlanRefused
 from orchestration_service.prompting import system_prompt
 from workflow_schemas.plan import InputFile, Limits, TurnPlan
-from workflow_schemas.platform import CompletionRequest, FileHistoryItem, ResourceProblem, resolve_main_model, resolve_prompt
+from workflow_schemas.platform import (
+    CompletionRequest,
+    FileHistoryItem,
+    MainModel,
+    Prompt,
+    ResourceProblem,
+    resolve_main_model,
+    resolve_prompt,
+)
 from workflow_schemas.platform_request import EndpointConfiguration
 from workflow_schemas.properties import WorkflowProperties, flatten, read_properties
 
@@ -77,20 +85,7 @@ def make_plan(request: CompletionRequest, *, run_id: str, turn_number: int, limi
     Raises:
         PlanRefused: The request or the agent's configuration does not allow a turn; the text says what to change.
     """
-    workflow = request.agent.workflow
-    if workflow is None or not workflow.is_ours:
-        kind = workflow.type if workflow else ""
-        raise PlanRefused(
-            f"The agent {request.agent.name!r} has the workflow type {kind!r}, which Claude Code does not run. "
-            "An administrator has to set it to 'external-agent-workflow' with the workflow host 'ClaudeCode'."
-        )
-    try:
-        model, endpoint, overrides = resolve_main_model(request)
-        main_prompt = resolve_prompt(request)
-    except ResourceProblem as problem:
-        raise PlanRefused(str(problem)) from problem
-    if not request.prompt.strip():
-        raise PlanRefused("The message is empty. Say what should be done with the files.")
+    (model, endpoint, overrides), main_prompt = _resources(request)
     reading = read_properties(_settings(request, overrides))
     properties = reading.properties
     if reading.refusals:
@@ -122,6 +117,24 @@ def make_plan(request: CompletionRequest, *, run_id: str, turn_number: int, limi
         full_prompt=f"{plan.system_prompt}\n\n{plan.prompt}",
         remarks=(*reading.remarks, *_honest_limits(properties, granted)),
     )
+
+
+def _resources(request: CompletionRequest) -> tuple[MainModel, Prompt]:
+    """Return the model and the prompt of the agent, after a look at whether it is one of ours and was asked something."""
+    workflow = request.agent.workflow
+    if workflow is None or not workflow.is_ours:
+        kind = workflow.type if workflow else ""
+        raise PlanRefused(
+            f"The agent {request.agent.name!r} has the workflow type {kind!r}, which Claude Code does not run. "
+            "An administrator has to set it to 'external-agent-workflow' with the workflow host 'ClaudeCode'."
+        )
+    try:
+        found = resolve_main_model(request), resolve_prompt(request)
+    except ResourceProblem as problem:
+        raise PlanRefused(str(problem)) from problem
+    if not request.prompt.strip():
+        raise PlanRefused("The message is empty. Say what should be done with the files.")
+    return found
 
 
 def _settings(request: CompletionRequest, model_overrides: dict[str, Any]) -> dict[str, Any]:

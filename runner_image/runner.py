@@ -105,10 +105,13 @@ class Runner:
 
     async def _run(self, plan: TurnPlan, mailbox: Mailbox) -> None:
         """Carry a run out; one that ends without a `final` would leave the service waiting."""
+        work = asyncio.ensure_future(self._carry_out(plan, mailbox))
         try:
-            await self._carry_out(plan, mailbox)
-        except Exception:  # reported below in the only place where somebody waits for it
-            traceback.print_exc()
+            await asyncio.wait([work])
+        finally:
+            work.cancel()
+        if (error := work.exception()) is not None:
+            traceback.print_exception(error)
         if not mailbox.finished:
             await self._give_up(mailbox, "The runner failed in the middle of the run; its log names the reason.")
 

@@ -44,7 +44,7 @@ def routes() -> Any:
 
 
 def resolved_names() -> Any:
-    names = ("example.com", "pypi.org", "api.anthropic.com", "model.internal")
+    names = ("example.com", "packages.example.org", "api.anthropic.com", "model.internal")
     return [name for name in names if _works(socket.getaddrinfo, name, 443)]
 
 

@@ -49,8 +49,8 @@ def test_what_is_not_set_has_its_default(raw: dict[str, Any] | None) -> None:
         ({"allowed_repo_patterns": "a/*, b/*"}, {"allowed_repo_patterns": ("a/*", "b/*")}),
         ({"egress_policy": "off"}, {}),
         (
-            {"egress_policy": '{"mode": "allowlist", "domains": ["pypi.org"]}'},
-            {"egress_policy": {"mode": "allowlist", "domains": ("pypi.org",)}},
+            {"egress_policy": '{"mode": "allowlist", "domains": ["packages.example.org"]}'},
+            {"egress_policy": {"mode": "allowlist", "domains": ("packages.example.org",)}},
         ),
     ],
     ids=["size", "profile", "tools", "tools as JSON", "patterns", "egress as word", "egress as JSON"],
