@@ -214,7 +214,10 @@ async def refuses_names_that_leave(client: httpx.AsyncClient) -> None:
 async def follows_no_link(client: httpx.AsyncClient) -> None:
     """Neither directories nor files that are symbolic links lead out; an upload replaces a link, not its target."""
     place = (await execute(client, "import tempfile; print(tempfile.mkdtemp(), end='')"))["output"]
-    code = f"import os\nos.symlink({place!r}, 'door')\nopen({place!r} + '/target', 'w').write('old')\nos.symlink({place!r} + '/target', 'file')"
+    code = (
+        f"import os\nos.symlink({place!r}, 'door')\n"
+        f"open({place!r} + '/target', 'w').write('old')\nos.symlink({place!r} + '/target', 'file')"
+    )
     assert not (await execute(client, code))["error"]
     assert not (await upload(client, "door/x", b"x")).is_success
     assert not (await download(client, "door/target")).is_success

@@ -73,7 +73,7 @@ class Service:
 async def until(holds: Callable[[], object], timeout_seconds: float = 5) -> None:
     """Wait for something nobody announces."""
     with anyio.fail_after(timeout_seconds):
-        while not holds():  # noqa: ASYNC110 - there is no event to wait for
+        while not holds():
             await anyio.sleep(0.005)
 
 
