@@ -7,11 +7,11 @@ import io
 import json
 import tarfile
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 from pydantic import SecretStr
@@ -32,6 +32,8 @@ from workflow_schemas.receipt import Receipt
 
 MODEL_KEY = "sk-ant-journey-5d1f0c7e9b3a-never-inside"
 """The key the service calls models with; no test may ever meet it inside a sandbox."""
+
+Result = TypeVar("Result")
 
 _POLL_SECONDS = 0.02
 
@@ -183,6 +185,21 @@ async def open_stage(folder: Path, *, limits: SandboxLimits | None = None, upn: 
         platform = Platform(served.base_url, settings.instance_id, settings.api_key.get_secret_value(), service.sandbox)
         async with open_caller(platform, upn) as caller:
             yield Stage(platform, caller, endpoint.base_url, models)
+
+
+async def together(names: Iterable[str], play: Callable[[str], Awaitable[Result]], *, at_once: int = 4) -> dict[str, Result]:
+    """Play something for each name, some at a time: turns mostly wait, and a test of each is waiting for all."""
+    results: dict[str, Result] = {}
+    some = anyio.CapacityLimiter(at_once)
+
+    async def one(name: str) -> None:
+        async with some:
+            results[name] = await play(name)
+
+    async with anyio.create_task_group() as group:
+        for name in names:
+            group.start_soon(one, name)
+    return results
 
 
 def packed(files: Mapping[str, bytes | str]) -> bytes:

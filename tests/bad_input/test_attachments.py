@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from tests.stage import Stage, Turn, bash, open_stage, packed, says
+from tests.stage import Stage, Turn, bash, open_stage, packed, says, together
 
 pytestmark = pytest.mark.anyio
 
@@ -87,17 +87,7 @@ HOSTILE: dict[str, tuple[str, bytes, str]] = {
 
 @pytest.fixture(scope="module")
 async def refused(stage: Stage) -> dict[str, Turn]:
-    ended: dict[str, Turn] = {}
-    some = anyio.CapacityLimiter(3)
-
-    async def play(name: str) -> None:
-        async with some:
-            ended[name] = await attached(stage, *HOSTILE[name][:2])
-
-    async with anyio.create_task_group() as group:
-        for name in HOSTILE:
-            group.start_soon(play, name)
-    return ended
+    return await together(HOSTILE, lambda name: attached(stage, *HOSTILE[name][:2]))
 
 
 @pytest.mark.parametrize("name", HOSTILE)

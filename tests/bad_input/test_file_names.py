@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.stage import Stage, Turn, bash, open_stage, packed, says
+from tests.stage import Stage, Turn, bash, open_stage, packed, says, together
 
 pytestmark = pytest.mark.anyio
 
@@ -33,10 +33,15 @@ NAMES = {
 }
 
 
+@pytest.fixture(scope="module")
+async def turns(stage: Stage) -> dict[str, Turn]:
+    return await together(NAMES, lambda name: attached(stage, NAMES[name]))
+
+
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_strange_name_is_used_or_refused_in_words(stage: Stage, name: str) -> None:
+async def test_a_strange_name_is_used_or_refused_in_words(stage: Stage, turns: dict[str, Turn], name: str) -> None:
     """Nothing in between: the archive is in the workspace, or the user is told why not; no fault of the service."""
-    turn = await attached(stage, NAMES[name])
+    turn = turns[name]
     assert "Something went wrong inside the service" not in turn.answer
     if turn.status == "Completed":
         assert b"./inner.txt" in await stage.content(turn.files["turn-001-listing.txt"])

@@ -3,12 +3,11 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
-import anyio
 import pytest
 
 from orchestration_service.planning import SandboxLimits
 from orchestration_service.scripted.script import HttpAnswer, Step
-from tests.stage import MODEL_KEY, Stage, Turn, bash, open_stage, says
+from tests.stage import MODEL_KEY, Stage, Turn, bash, open_stage, says, together
 
 pytestmark = pytest.mark.anyio
 
@@ -18,12 +17,10 @@ TURN_SECONDS = 25.0
 FAULTS: dict[str, tuple[Step, str]] = {
     "401": (Step(http=HttpAnswer(status=401)), "401"),
     "403 with the key in it": (Step(http=HttpAnswer(status=403, body=f"your key {MODEL_KEY} is blocked")), ""),
-    "404": (Step(http=HttpAnswer(status=404)), "scripted-model"),
     "429 for hours": (Step(http=HttpAnswer(status=429, headers={"retry-after": "7200"})), "429"),
     "500": (Step(http=HttpAnswer(status=500)), "500"),
     "529": (Step(http=HttpAnswer(status=529)), "529"),
     "a sign-in page": (Step(malformed="html"), "no model"),
-    "garbage": (Step(malformed="garbage"), "model"),
     "a cut stream": (Step(text="I was about to", malformed="cut"), "model"),
     "an error in the stream": (Step(text="I was about to", malformed="error_event"), ""),
     "nothing at all": (Step(malformed="empty"), "model"),
@@ -40,21 +37,14 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
 @pytest.fixture(scope="module")
 async def turns(stage: Stage) -> dict[str, Turn]:
     """One turn for each fault, some at a time, since they mostly wait."""
-    ended: dict[str, Turn] = {}
-    some = anyio.CapacityLimiter(4)
 
-    async def play(name: str, fault: Step) -> None:
-        async with some:
-            model = stage.model(WORK, fault)
-            body = model.completion("Work.")
-            if name == "refused":
-                _endpoint(body)["url"] = "http://127.0.0.1:9"
-            ended[name] = await stage.finished(await stage.caller.start(body))
+    async def play(name: str) -> Turn:
+        body = stage.model(WORK, FAULTS[name][0]).completion("Work.")
+        if name == "refused":
+            _endpoint(body)["url"] = "http://127.0.0.1:9"
+        return await stage.finished(await stage.caller.start(body))
 
-    async with anyio.create_task_group() as group:
-        for name, (fault, _) in FAULTS.items():
-            group.start_soon(play, name, fault)
-    return ended
+    return await together(FAULTS, play)
 
 
 @pytest.mark.parametrize("name", FAULTS)

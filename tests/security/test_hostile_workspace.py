@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.stage import Stage, bash, open_stage, packed, says
+from tests.stage import Stage, Turn, bash, open_stage, packed, says, together
 
 pytestmark = pytest.mark.anyio
 
@@ -66,18 +66,28 @@ def tricks() -> list[Any]:
     return [pytest.param(name, marks=[pytest.mark.xfail(reason=OPEN[name], strict=False)] if name in OPEN else []) for name in TRICKS]
 
 
+@pytest.fixture(scope="module")
+async def turns(stage: Stage) -> dict[str, tuple[Turn, Turn]]:
+    """For each trick the turn that plays it, and the next one of the conversation."""
+
+    async def play(trick: str) -> tuple[Turn, Turn]:
+        record = await stage.caller.upload(trick, "repo.tar", packed({"r/a.txt": "one\n"}))
+        begin = "git init -q; git add -A; git commit -q -m x; echo two >> a.txt"
+        model = stage.model(bash(f"{begin}\n{TRICKS[trick]}"), says("Tricked."), stepping="by_turn")
+        first = await model.turn("Trick.", [record], conversation=trick)
+        after = stage.model(bash("echo fine > /tmp/fine"), says("Fine."), stepping="by_turn")
+        return first, await after.turn("Again.", conversation=trick)
+
+    return await together(TRICKS, play)
+
+
 @pytest.mark.parametrize("trick", tricks())
-async def test_the_turn_ends_and_the_next_one_works(stage: Stage, trick: str) -> None:
-    record = await stage.caller.upload(trick, "repo.tar", packed({"r/a.txt": "one\n"}))
-    begin = "git init -q; git add -A; git commit -q -m x; echo two >> a.txt"
-    model = stage.model(bash(f"{begin}\n{TRICKS[trick]}"), says("Tricked."), stepping="by_turn")
-    turn = await model.turn("Trick.", [record], conversation=trick)
+async def test_the_turn_ends_and_the_next_one_works(stage: Stage, turns: dict[str, tuple[Turn, Turn]], trick: str) -> None:
+    turn, second = turns[trick]
     assert turn.answer == "Tricked.", turn.answer
     assert {"events", "log", "workspace", "manifest"} <= set(turn.files), turn.receipt
     assert turn.receipt.processes_left == 0
     assert "workspace/owned" not in await stage.archive(turn)
-    after = stage.model(bash("echo fine > /tmp/fine"), says("Fine."), stepping="by_turn")
-    second = await after.turn("Again.", conversation=trick)
     assert second.answer == "Fine.", second.answer
     assert {"events", "log", "manifest"} <= set(second.files)
 
