@@ -1,55 +1,31 @@
 """What an operation store promises, as checks any implementation can be held to.
 
 Each check takes an empty or used store (it works under ids of its own) and raises `AssertionError` with a reason.
-Run all of `CHECKS`; a store that cannot keep one lists it with the reason why.
+Run all of `CHECKS`, and all of `REPLICA_CHECKS` on two stores opened on the same data; a store that cannot keep one
+lists it with the reason why.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 
 import anyio
 
-from orchestration_service.errors import OperationConflict, OperationUnknown, ServiceError
-from orchestration_service.operations.model import Created, NewOperation, OperationStore
-from workflow_schemas.platform import CompletionResponse, TextItem, failed_response
+from orchestration_service.errors import OperationConflict, OperationUnknown
+from orchestration_service.operations.conformance_conversations import CONVERSATION_CHECKS
+from orchestration_service.operations.conformance_leases import LEASE_CHECKS
+from orchestration_service.operations.conformance_replicas import REPLICA_CHECKS
+from orchestration_service.operations.conformance_samples import INSTANCE, answer, expected, new_operation
+from orchestration_service.operations.model import Created, OperationStore
+from workflow_schemas.platform import failed_response
 
-INSTANCE = "11111111-1111-4111-8111-111111111111"
-
-
-def _new(operation_id: str | None = None, *, upn: str = "ann@contoso.com", conversation: str | None = None) -> NewOperation:
-    return NewOperation(
-        operation_id=operation_id or str(uuid.uuid4()),
-        instance_id=INSTANCE,
-        upn=upn,
-        conversation_id=conversation,
-        agent_name="coder",
-        fingerprint="0" * 64,
-        request=b'{"user_prompt":"hi"}',
-        identity_header='{"upn":"ann@contoso.com"}',
-    )
-
-
-def _answer(operation_id: str, text: str = "done") -> CompletionResponse:
-    return CompletionResponse(
-        operation_id=operation_id, completion=text, content=[TextItem(value=text)], prompt_tokens=7, completion_tokens=3
-    )
-
-
-@contextmanager
-def _expected(kind: type[ServiceError]) -> Iterator[None]:
-    try:
-        yield
-    except kind:
-        return
-    raise AssertionError(f"accepted, where {kind.__name__} was due")
+__all__ = ["CHECKS", "REPLICA_CHECKS"]
 
 
 async def a_created_operation_is_found_again(store: OperationStore) -> None:
     """What `create` returns is what `get` finds, in progress, with the request kept."""
-    created = await store.create(_new())
+    created = await store.create(new_operation())
     found = await store.get(INSTANCE, created.operation.operation_id)
     assert created.is_new
     assert found == created.operation, "get differs from what create returned"
@@ -61,8 +37,8 @@ async def a_created_operation_is_found_again(store: OperationStore) -> None:
 
 async def creating_twice_is_harmless(store: OperationStore) -> None:
     """The second `create` returns the first operation and says that it is not new; the user's case does not matter."""
-    first = await store.create(_new())
-    second = await store.create(_new(first.operation.operation_id, upn="ANN@contoso.com"))
+    first = await store.create(new_operation())
+    second = await store.create(new_operation(first.operation.operation_id, upn="ANN@contoso.com"))
     assert not second.is_new
     assert second.operation == first.operation
 
@@ -73,7 +49,7 @@ async def creating_at_once_makes_one(store: OperationStore) -> None:
     created: list[Created] = []
 
     async def create() -> None:
-        created.append(await store.create(_new(operation_id)))
+        created.append(await store.create(new_operation(operation_id)))
 
     async with anyio.create_task_group() as tasks:
         for _ in range(8):
@@ -83,14 +59,14 @@ async def creating_at_once_makes_one(store: OperationStore) -> None:
 
 async def an_id_belongs_to_its_user(store: OperationStore) -> None:
     """Another user cannot take over an id."""
-    first = await store.create(_new())
-    with _expected(OperationConflict):
-        await store.create(_new(first.operation.operation_id, upn="bob@contoso.com"))
+    first = await store.create(new_operation())
+    with expected(OperationConflict):
+        await store.create(new_operation(first.operation.operation_id, upn="bob@contoso.com"))
 
 
 async def an_operation_is_invisible_to_other_instances(store: OperationStore) -> None:
     """`get` under another instance finds nothing."""
-    created = await store.create(_new())
+    created = await store.create(new_operation())
     assert await store.get("22222222-2222-4222-8222-222222222222", created.operation.operation_id) is None
 
 
@@ -100,61 +76,61 @@ async def turns_are_counted_per_user_and_conversation(store: OperationStore) -> 
     turns: list[int] = []
 
     async def create() -> None:
-        turns.append((await store.create(_new(conversation=conversation))).operation.turn_number)
+        turns.append((await store.create(new_operation(conversation=conversation))).operation.turn_number)
 
     async with anyio.create_task_group() as tasks:
         for _ in range(5):
             tasks.start_soon(create)
     assert sorted(turns) == [1, 2, 3, 4, 5]
-    other = await store.create(_new(conversation=conversation, upn="bob@contoso.com"))
+    other = await store.create(new_operation(conversation=conversation, upn="bob@contoso.com"))
     assert other.operation.turn_number == 1, "another user's turns were counted along"
-    same = await store.create(_new(conversation=conversation, upn="Ann@Contoso.com"))
+    same = await store.create(new_operation(conversation=conversation, upn="Ann@Contoso.com"))
     assert same.operation.turn_number == 6, "the user's case mattered"
 
 
 async def progress_is_kept_until_the_end(store: OperationStore) -> None:
     """`save_progress` shows in a running operation and changes nothing on an ended one."""
-    operation_id = (await store.create(_new())).operation.operation_id
+    operation_id = (await store.create(new_operation())).operation.operation_id
     await store.save_progress(operation_id, "half way", prompt_tokens=5, completion_tokens=2)
     running = await store.get(INSTANCE, operation_id)
     assert running is not None
     assert (running.status_message, running.prompt_tokens, running.completion_tokens) == ("half way", 5, 2)
-    ended = await store.finish(operation_id, "Completed", _answer(operation_id))
+    ended = await store.finish(operation_id, "Completed", answer(operation_id))
     await store.save_progress(operation_id, "too late")
     assert await store.get(INSTANCE, operation_id) == ended
 
 
 async def status_and_result_come_together(store: OperationStore) -> None:
     """A reader never sees an ended operation without its result."""
-    operation_id = (await store.create(_new())).operation.operation_id
+    operation_id = (await store.create(new_operation())).operation.operation_id
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(store.finish, operation_id, "Completed", _answer(operation_id))
+        tasks.start_soon(store.finish, operation_id, "Completed", answer(operation_id))
         for _ in range(50):
             seen = await store.get(INSTANCE, operation_id)
             assert seen is not None
             assert seen.is_finished == (seen.result is not None)
     ended = await store.get(INSTANCE, operation_id)
     assert ended is not None
-    assert ended.result == _answer(operation_id)
+    assert ended.result == answer(operation_id)
     assert (ended.prompt_tokens, ended.completion_tokens) == (7, 3)
 
 
 async def the_first_end_stays(store: OperationStore) -> None:
-    """Ending twice is harmless and returns the first end; only ``adopt`` replaces it."""
-    operation_id = (await store.create(_new())).operation.operation_id
-    first = await store.finish(operation_id, "Completed", _answer(operation_id, "first"))
-    second = await store.finish(operation_id, "Failed", failed_response(operation_id, "second"))
-    assert second == first
-    third = await store.finish(operation_id, "Failed", failed_response(operation_id, "third"), adopt=True)
-    assert third.status == "Failed"
-    assert third.result is not None
-    assert third.result.completion == "third"
+    """Ending twice is harmless and returns the first end; only ``adopt`` replaces it, and never a result by a failure."""
+    operation_id = (await store.create(new_operation())).operation.operation_id
+    first = await store.finish(operation_id, "Failed", failed_response(operation_id, "first"))
+    assert await store.finish(operation_id, "Completed", answer(operation_id, "second")) == first
+    third = await store.finish(operation_id, "Completed", answer(operation_id, "third"), adopt=True)
+    assert (third.status, third.result) == ("Completed", answer(operation_id, "third"))
+    assert await store.finish(operation_id, "Failed", failed_response(operation_id, "fourth"), adopt=True) == third
+    fifth = await store.finish(operation_id, "Completed", answer(operation_id, "fifth"), adopt=True)
+    assert fifth.result == answer(operation_id, "fifth")
 
 
 async def unfinished_lists_what_is_in_progress(store: OperationStore) -> None:
     """`unfinished` returns running operations, oldest first, and no ended ones."""
-    first, second, ended = [(await store.create(_new())).operation.operation_id for _ in range(3)]
-    await store.finish(ended, "Completed", _answer(ended))
+    first, second, ended = [(await store.create(new_operation())).operation.operation_id for _ in range(3)]
+    await store.finish(ended, "Completed", answer(ended))
     listed = [operation.operation_id for operation in await store.unfinished(INSTANCE)]
     assert ended not in listed
     assert listed.index(first) < listed.index(second)
@@ -162,7 +138,7 @@ async def unfinished_lists_what_is_in_progress(store: OperationStore) -> None:
 
 async def the_journal_keeps_order_and_data(store: OperationStore) -> None:
     """Steps come back in order with their data, and the operation names the last one."""
-    operation_id = (await store.create(_new())).operation.operation_id
+    operation_id = (await store.create(new_operation())).operation.operation_id
     await store.record_step(operation_id, "open", {"session": "s-1"})
     await store.record_step(operation_id, "run", {"pid": 7, "nested": {"ä": [1, None]}})
     steps = await store.steps(operation_id)
@@ -177,7 +153,7 @@ async def the_journal_keeps_order_and_data(store: OperationStore) -> None:
 
 async def events_are_numbered_without_gaps(store: OperationStore) -> None:
     """Events added at once by several tasks are numbered 1, 2, 3 … and can be read from any point."""
-    operation_id = (await store.create(_new())).operation.operation_id
+    operation_id = (await store.create(new_operation())).operation.operation_id
     async with anyio.create_task_group() as tasks:
         for batch in range(4):
             tasks.start_soon(store.append_events, operation_id, [{"type": "text", "content": f"{batch}"}] * 3)
@@ -189,7 +165,7 @@ async def events_are_numbered_without_gaps(store: OperationStore) -> None:
 
 async def odd_numbers_and_broken_text_survive_the_log(store: OperationStore) -> None:
     """NaN becomes null, and half a surrogate pair breaks neither writing nor reading: both come out of sandboxes."""
-    operation_id = (await store.create(_new())).operation.operation_id
+    operation_id = (await store.create(new_operation())).operation.operation_id
     await store.append_events(operation_id, [{"type": "text", "content": "\ud83d", "n": float("nan")}])
     (event,) = await store.events(operation_id)
     assert event.event["n"] is None
@@ -214,13 +190,13 @@ async def an_unknown_operation_is_said_to_be_unknown(store: OperationStore) -> N
     nobody = str(uuid.uuid4())
     attempts: list[Callable[[], Awaitable[object]]] = [
         lambda: store.save_progress(nobody, "x"),
-        lambda: store.finish(nobody, "Completed", _answer(nobody)),
+        lambda: store.finish(nobody, "Completed", answer(nobody)),
         lambda: store.record_step(nobody, "open", {}),
         lambda: store.append_events(nobody, [{"type": "text"}]),
         lambda: store.request(nobody),
     ]
     for attempt in attempts:
-        with _expected(OperationUnknown):
+        with expected(OperationUnknown):
             await attempt()
     assert await store.get(INSTANCE, nobody) is None
     assert await store.events(nobody) == []
@@ -242,5 +218,7 @@ CHECKS: tuple[Callable[[OperationStore], Awaitable[None]], ...] = (
     odd_numbers_and_broken_text_survive_the_log,
     messages_are_kept_once,
     an_unknown_operation_is_said_to_be_unknown,
+    *LEASE_CHECKS,
+    *CONVERSATION_CHECKS,
 )
-"""All checks, to be run one by one."""
+"""All checks of one store, to be run one by one."""

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-OperationT_co = TypeVar("OperationT_co", covariant=True)
+OperationT = TypeVar("OperationT")
 
 
 class _Frozen(BaseModel):
@@ -66,7 +66,19 @@ ABSENT = EffectState(state="absent")
 """The state of an effect nobody has begun."""
 
 
-class Leases(Protocol[OperationT_co]):
+def lease_standing(granted_at: float | None, until: float | None, now: float) -> Literal["free", "held", "ahead"]:
+    """Judge a lease; all times in seconds of the same clock. Without times there is none, and the operation is free.
+
+    ``ahead`` means granted in the future: the clock was put back since, so nobody can tell how long the lease still runs.
+    """
+    if granted_at is None or until is None:
+        return "free"
+    if granted_at > now:
+        return "ahead"
+    return "held" if until > now else "free"
+
+
+class Leases(Protocol[OperationT]):
     """The part of the port that is about ownership.
 
     Clocks: an end of a lease is written and compared by the same store. A clock put forward lapses leases early; that
@@ -110,7 +122,7 @@ class Leases(Protocol[OperationT_co]):
         """Give the lease up, so that the next claim need not wait. Without effect on a lease of another generation."""
         ...
 
-    async def claimable(self, instance_id: str, limit: int = 100) -> list[OperationT_co]:
+    async def claimable(self, instance_id: str, limit: int = 100) -> list[OperationT]:
         """Return up to ``limit`` unfinished operations `claim` would give now, oldest first.
 
         Those that wait for an earlier turn are left out. Leases granted in the future (the clock was put back) are

@@ -1,14 +1,12 @@
-"""The tables of the SQLite operation store. A change here needs a new version and a way from the old one."""
-
-SCHEMA_VERSION = 1
+"""The tables of the SQLite operation store. A change here is a new version with the statements that lead to it."""
 
 COLUMNS = (
     "operation_id, instance_id, upn, conversation_id, agent_name, turn_number, status, status_message, prompt_tokens,"
-    " completion_tokens, result, fingerprint, created_at, updated_at, last_step"
+    " completion_tokens, result, fingerprint, created_at, updated_at, last_step, owner, generation, lease_until"
 )
-"""The columns an `Operation` is read from, named like its fields."""
+"""The columns an `Operation` is read from, named like its fields; the last three make its lease."""
 
-SCHEMA = (
+_FIRST = (
     """CREATE TABLE operations (
         operation_id TEXT PRIMARY KEY,
         instance_id TEXT NOT NULL,
@@ -56,4 +54,45 @@ SCHEMA = (
         PRIMARY KEY (run_id, direction, sequence)
     )""",
 )
-"""Statements that make an empty file into a store."""
+"""Operations with their requests, journal, events and mailbox messages."""
+
+_LEASES = (
+    "ALTER TABLE operations ADD COLUMN owner TEXT",
+    "ALTER TABLE operations ADD COLUMN generation INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE operations ADD COLUMN granted_at REAL",
+    "ALTER TABLE operations ADD COLUMN lease_until REAL",
+    "ALTER TABLE operations ADD COLUMN is_pruned INTEGER NOT NULL DEFAULT 0",
+    "DROP INDEX operations_by_conversation",
+    "CREATE INDEX operations_by_turn ON operations (instance_id, upn_key, conversation_id, turn_number)",
+    "CREATE INDEX operations_waiting ON operations (instance_id, upn_key, conversation_id, turn_number) WHERE status = 'InProgress'",
+    "CREATE INDEX operations_to_prune ON operations (instance_id, updated_at) WHERE status <> 'InProgress' AND NOT is_pruned",
+    """CREATE TABLE effects (
+        operation_id TEXT NOT NULL REFERENCES operations,
+        name TEXT NOT NULL,
+        begun_by INTEGER NOT NULL,
+        outcome TEXT,
+        changed_at TEXT NOT NULL,
+        PRIMARY KEY (operation_id, name)
+    )""",
+    """CREATE TABLE runs (
+        run_id TEXT PRIMARY KEY,
+        operation_id TEXT NOT NULL REFERENCES operations
+    ) WITHOUT ROWID""",
+    "CREATE INDEX runs_by_operation ON runs (operation_id)",
+    """CREATE TABLE conversations (
+        instance_id TEXT NOT NULL,
+        upn_key TEXT NOT NULL,
+        conversation_id TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        last_turn INTEGER NOT NULL,
+        body TEXT NOT NULL,
+        PRIMARY KEY (instance_id, upn_key, conversation_id)
+    )""",
+)
+"""Leases, effects, conversations, and what pruning needs to know."""
+
+STEPS_BY_VERSION = (_FIRST, _LEASES)
+"""What leads from each version to the next; an empty file has version 0."""
+
+SCHEMA_VERSION = len(STEPS_BY_VERSION)
+"""The version this service reads and writes."""

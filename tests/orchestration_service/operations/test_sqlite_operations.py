@@ -10,7 +10,7 @@ import pytest
 
 from orchestration_service.errors import StoreBusy, StoreError, StoreFull, StoreUnusable
 from orchestration_service.operations import NewOperation, SqliteOperations, settle_orphans
-from orchestration_service.operations.conformance import CHECKS
+from orchestration_service.operations.conformance import CHECKS, REPLICA_CHECKS
 from workflow_schemas.platform import CompletionResponse
 
 pytestmark = pytest.mark.anyio
@@ -30,6 +30,12 @@ def new(operation_id: str = "op-1", size: int = 0) -> NewOperation:
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 async def test_conformance(operations: SqliteOperations, check) -> None:  # type: ignore[no-untyped-def]
     await check(operations)
+
+
+@pytest.mark.parametrize("check", REPLICA_CHECKS, ids=lambda check: check.__name__)
+async def test_conformance_of_replicas(operations: SqliteOperations, check) -> None:  # type: ignore[no-untyped-def]
+    async with SqliteOperations(operations.path) as elsewhere:
+        await check(operations, elsewhere)
 
 
 async def test_everything_survives_a_restart(tmp_path: Path) -> None:

@@ -63,11 +63,11 @@ async def test_the_end_is_stored_before_it_is_shown(operations: SqliteOperations
     """When the store has no room, the board goes on saying InProgress, and the end can be tried again."""
     async with StatusBoard(operations, instance_id="i") as board:
         board.show(await running(operations))
-        await operations._writer.execute("PRAGMA max_page_count=1")  # what a full disk looks like to SQLite
+        operations._writer.execute("PRAGMA max_page_count=1")  # what a full disk looks like to SQLite
         with pytest.raises(StoreFull):
             await board.finish("op-1", "Completed", answer(text="x" * 300_000))
         assert shown(board.glance("op-1", ANN)).startswith("InProgress")
-        await operations._writer.execute("PRAGMA max_page_count=100000")
+        operations._writer.execute("PRAGMA max_page_count=100000")
         await board.finish("op-1", "Completed", answer())
         assert shown(board.glance("op-1", ANN)) == "Completed: Done."
 
@@ -90,11 +90,11 @@ async def test_progress_is_written_behind_at_a_bounded_rate(operations: SqliteOp
 async def test_progress_that_cannot_be_stored_harms_nothing(operations: SqliteOperations, caplog: pytest.LogCaptureFixture) -> None:
     async with StatusBoard(operations, instance_id="i", flush_seconds=0) as board:
         board.show(await running(operations))
-        await operations._writer.execute("PRAGMA query_only=ON")
+        operations._writer.execute("PRAGMA query_only=ON")
         board.publish("op-1", "still here")
         await anyio.sleep(0.1)
         assert shown(board.glance("op-1", ANN)) == "InProgress: still here"
-        await operations._writer.execute("PRAGMA query_only=OFF")
+        operations._writer.execute("PRAGMA query_only=OFF")
     assert "was not stored" in caplog.text
 
 

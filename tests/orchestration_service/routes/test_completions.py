@@ -202,7 +202,7 @@ async def test_a_turn_that_cannot_start_still_ends(service: Service) -> None:
 
 async def test_a_full_disk_refuses_new_work_in_words(service: Service) -> None:
     """Without room to store the operation nothing is started, and the caller reads why."""
-    await service.operations._writer.execute("PRAGMA max_page_count=1")  # what a full disk looks like to SQLite
+    service.operations._writer.execute("PRAGMA max_page_count=1")  # what a full disk looks like to SQLite
     response = await service.start(user_prompt="".join(map(chr, range(0x4E00, 0x4E00 + 19000))))
     assert response.status_code == 507
     assert "Free space" in response.json()["detail"]
