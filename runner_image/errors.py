@@ -5,7 +5,8 @@ RunnerError
 ├── InputError          the inputs cannot be put into the workspace
 ├── WorkspaceError      the workspace cannot be read or recorded
 ├── AgentError          the agent's process failed
-└── RunnerUnreachable   no runner answers in this sandbox
+├── RunnerUnreachable   no runner answers in this sandbox
+└── SealError           a seal cannot be written, read or restored
 """
 
 
@@ -31,3 +32,7 @@ class AgentError(RunnerError):
 
 class RunnerUnreachable(RunnerError):
     """The runner of this sandbox did not come up."""
+
+
+class SealError(RunnerError):
+    """A seal cannot be written, or what was read is damaged, incomplete or hostile; nothing half-done is passed off as whole."""

@@ -1,0 +1,152 @@
+"""The stream of a seal: contents laid end to end and cut into packs, each compressed on its own in a worker thread.
+
+Small files share a pack and compress together; a file of any size is cut wherever a pack is full. A pack that compression
+does not make smaller is stored as it is. Only a few packs are in memory at a time, in either direction.
+"""
+
+import hashlib
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from runner_image.errors import SealError
+from runner_image.seals.parts import PartWriter
+from workflow_schemas.seal import SealPack
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+_PACK_BYTES = 4 * 1024 * 1024
+_LEVEL = 3
+_WORTH = 0.97
+_WINDOW_LOG_MAX = 24
+_AHEAD = 3
+
+
+class _Packed(NamedTuple):
+    data: bytes
+    size: int
+    sha256: str
+    codec: Literal["zstd", "raw"]
+
+
+@dataclass
+class PackStream:
+    """Takes contents and writes packs."""
+
+    parts: PartWriter
+    workers: ThreadPoolExecutor
+    packs: list[SealPack] = field(default_factory=list)
+    length: int = 0
+    """Bytes taken so far: where the next content begins."""
+
+    _buffer: bytearray = field(default_factory=bytearray)
+    _pending: deque[Future[_Packed]] = field(default_factory=deque)
+    _pack_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self._pack_bytes = min(_PACK_BYTES, self.parts.max_part_bytes // 4)
+
+    def add(self, data: bytes) -> None:
+        """Append bytes to the stream."""
+        self.length += len(data)
+        view = memoryview(data)
+        while view:
+            room = self._pack_bytes - len(self._buffer)
+            self._buffer += view[:room]
+            view = view[room:]
+            if len(self._buffer) >= self._pack_bytes:
+                self._submit()
+
+    def finish(self) -> None:
+        """Write what is still in memory."""
+        if self._buffer:
+            self._submit()
+        while self._pending:
+            self._write(self._pending.popleft().result())
+
+    def _submit(self) -> None:
+        self._pending.append(self.workers.submit(_pack, self._buffer))
+        self._buffer = bytearray()
+        while len(self._pending) > _AHEAD or (self._pending and self._pending[0].done()):
+            self._write(self._pending.popleft().result())
+
+    def _write(self, packed: _Packed) -> None:
+        number = self.parts.add(f"seal/packs/{packed.sha256}", packed.data)
+        described = SealPack(sha256=packed.sha256, codec=packed.codec, size_bytes=packed.size, stored_bytes=len(packed.data), part=number)
+        self.packs.append(described)
+
+
+def _pack(content: bytearray) -> _Packed:
+    data = zstd.compress(content, _LEVEL)
+    codec: Literal["zstd", "raw"] = "zstd"
+    if len(data) > len(content) * _WORTH:
+        data, codec = bytes(content), "raw"
+    return _Packed(data, len(content), hashlib.sha256(data).hexdigest(), codec)
+
+
+@contextmanager
+def packing(parts: PartWriter) -> Iterator[PackStream]:
+    """Run the workers of a stream; what was not finished is dropped when the block fails."""
+    with ThreadPoolExecutor(_workers(), "seal-pack") as workers:
+        try:
+            yield PackStream(parts, workers)
+        except BaseException:
+            workers.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def unpacked(wanted: Sequence[SealPack], read: Callable[[SealPack], bytes], workers: ThreadPoolExecutor) -> Iterator[bytes]:
+    """Yield the content of each pack in order, a few of them unpacked ahead.
+
+    Raises:
+        SealError: A pack is damaged, or not what the index says.
+    """
+    pending: deque[Future[bytes]] = deque()
+    try:
+        for pack in wanted:
+            pending.append(workers.submit(_unpack, pack, read))
+            if len(pending) > _AHEAD:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        for future in pending:
+            future.cancel()
+
+
+def _unpack(pack: SealPack, read: Callable[[SealPack], bytes]) -> bytes:
+    stored = read(pack)  # its SHA-256 is not computed again: every content in it is held against its own
+    return stored if pack.codec == "raw" else expand(stored, pack.size_bytes, f"the pack {pack.sha256!r}", exact=True)
+
+
+def expand(data: bytes, max_bytes: int, what: str, *, exact: bool = False) -> bytes:
+    """Unpack one Zstandard frame, however much it claims to hold.
+
+    Raises:
+        SealError: It is damaged, or holds more than `max_bytes` (or, if `exact`, less).
+    """
+    reader = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _WINDOW_LOG_MAX})
+    try:
+        content = reader.decompress(data, max_length=max_bytes + 1)
+    except zstd.ZstdError as error:
+        raise SealError(f"{what} is damaged: {error}") from error
+    if len(content) > max_bytes or not reader.eof or reader.unused_data or (exact and len(content) != max_bytes):
+        raise SealError(f"{what} is damaged: it does not hold what the index says, or more than {max_bytes} bytes")
+    return content
+
+
+def compress(data: bytes) -> bytes:
+    """Pack an index."""
+    return zstd.compress(data, 1)
+
+
+def _workers() -> int:
+    return max(1, min(4, len(os.sched_getaffinity(0))))
