@@ -4,7 +4,8 @@ The portal renders Markdown, makes a download of every `(sandbox:/mnt/data/NAME)
 artifact as a chip (contract: orchestration §2.4, §4.3–4.4).
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 from orchestration_service.planning import Planned
@@ -19,12 +20,15 @@ from workflow_schemas.platform import (
     TextItem,
     result_id,
 )
-from workflow_schemas.receipt import Receipt, StoredFile
+from workflow_schemas.platform_response import INT32_MAX
+from workflow_schemas.receipt import Integrity, Receipt, StoredFile
 
 _SOURCE = "ClaudeCode"
 _IMAGES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tiff"})
 _ARTIFACT_CHARACTERS = 4_000
 _ANSWER_CHARACTERS = 60_000
+_REMARKS = 20
+_REMARK_CHARACTERS = 500
 _LABELS: Mapping[str, str] = {
     "patch": "Patch",
     "workspace": "Workspace archive",
@@ -32,6 +36,13 @@ _LABELS: Mapping[str, str] = {
     "log": "Log",
     "manifest": "Manifest",
     "output": "File",
+}
+_DOUBTS: Mapping[Integrity, str] = {
+    "exact": "",
+    "re-encoded": " (re-encoded as UTF-8)",
+    "mismatch": " (**differs from what was written**)",
+    "unlisted": " (not in the manifest)",
+    "unread": " (not checked)",
 }
 _ENDINGS: Mapping[EndReason, str] = {
     "completed": "",
@@ -56,9 +67,7 @@ def compose(request: CompletionRequest, operation_id: str, planned: Planned, man
     """Return the answer of a turn."""
     text = _answer(manifest, receipt)
     downloads = [file for file in receipt.files if not _is_image(file)]
-    listed = "\n".join(
-        f"- {_LABELS.get(file.role, 'File')}: [{file.name}](sandbox:/mnt/data/{file.name}){_doubt(file)}" for file in downloads
-    )
+    listed = "\n".join(f"- {_LABELS.get(file.role, 'File')}: {_link(file)}{_doubt(file)}" for file in downloads)
     shown = "\n\n".join(part for part in (text, f"**Files**\n\n{listed}" if listed else "", _receipt_text(receipt, manifest)) if part)
     annotations = [FileAnnotation(text=file.name, file_id=file.file_id) for file in downloads]
     images: list[ContentItem] = [ImageItem(text=file.name, file_id=file.file_id) for file in receipt.files if _is_image(file)]
@@ -74,8 +83,8 @@ def compose(request: CompletionRequest, operation_id: str, planned: Planned, man
         content_artifacts=artifacts(request, planned, manifest, receipt),
         conversation_name=_conversation_name(request) if request.is_new_conversation else None,
         agent_name=request.agent.name,
-        prompt_tokens=receipt.usage.prompt_tokens,
-        completion_tokens=receipt.usage.output_tokens,
+        prompt_tokens=min(receipt.usage.prompt_tokens, INT32_MAX),
+        completion_tokens=min(receipt.usage.output_tokens, INT32_MAX),
         errors=[f"{manifest.end_reason}: {manifest.detail}"] if failed(manifest.end_reason) else [],
         is_error=failed(manifest.end_reason),
     )
@@ -178,7 +187,7 @@ def _execution_artifact(request: CompletionRequest, manifest: RunManifest, recei
             "turn_number": str(receipt.turn_number),
             "session_id": manifest.session_id,
             "sandbox": receipt.sandbox,
-            "receipt": receipt.model_dump_json(exclude={"files"})[:_ARTIFACT_CHARACTERS],
+            "receipt": _short_receipt(receipt),
             **({"error_message": receipt.detail} if failed(receipt.end_reason) else {}),
         },
     )
@@ -211,13 +220,35 @@ def _receipt_text(receipt: Receipt, manifest: RunManifest) -> str:
         f"{receipt.processes_left} processes left",
     ]
     lines = [f"*{' · '.join(fact for fact in facts if fact)}*"]
-    lines += [f"- Not kept: {entry}" for entry in receipt.lost]
-    lines += [f"- {remark}" for remark in receipt.remarks]
+    lines += _listed([f"Not kept: {entry}" for entry in receipt.lost])
+    lines += _listed(receipt.remarks)
     return "\n".join(lines)
 
 
+def _listed(entries: Sequence[str]) -> list[str]:
+    """Return a bounded list of single lines: remarks may quote what a sandbox said."""
+    lines = [f"- {' '.join(entry.split())[:_REMARK_CHARACTERS]}" for entry in entries[:_REMARKS]]
+    return [*lines, f"- … and {len(entries) - _REMARKS} more"] if len(entries) > _REMARKS else lines
+
+
+def _short_receipt(receipt: Receipt) -> str:
+    """Return the receipt as JSON that can be read back; where it is too long, the lists go first."""
+    for without in ({"files"}, {"files", "remarks"}, {"files", "remarks", "lost", "steps", "detail"}):
+        text = receipt.model_dump_json(exclude=without)
+        if len(text) <= _ARTIFACT_CHARACTERS:
+            break
+    return text
+
+
+def _link(file: StoredFile) -> str:
+    """Return a Markdown link that becomes a download; a name that would break it is shown as it is."""
+    if re.fullmatch(r"[A-Za-z0-9._+-]+", file.name):
+        return f"[{file.name}](sandbox:/mnt/data/{file.name})"
+    return f"`{file.name.replace('`', chr(39))}`"
+
+
 def _doubt(file: StoredFile) -> str:
-    return {"exact": "", "re-encoded": " (re-encoded as UTF-8)", "mismatch": " (**differs from what was written**)"}.get(file.integrity, "")
+    return _DOUBTS[file.integrity]
 
 
 def _is_image(file: StoredFile) -> bool:
@@ -226,4 +257,4 @@ def _is_image(file: StoredFile) -> bool:
 
 def _conversation_name(request: CompletionRequest) -> str:
     words = " ".join(request.user_prompt.split())
-    return words if len(words) <= 60 else f"{words[:59].rsplit(' ', 1)[0]}…"
+    return words if len(words) <= 60 else f"{words[:60].rsplit(' ', 1)[0][:59]}…"

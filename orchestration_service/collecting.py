@@ -6,13 +6,16 @@ way (contract: context API §4.4), archives may not. Nothing that is missing or 
 
 import asyncio
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from pydantic import ValidationError
 
 from context_client import FileRecord
 from orchestration_service.errors import SandboxUnavailable
 from orchestration_service.sessions import Session
 from workflow_schemas.manifest import OutputFile, RunManifest
-from workflow_schemas.receipt import StoredFile
+from workflow_schemas.receipt import Integrity, StoredFile
 
 _AT_ONCE = 4
 
@@ -38,45 +41,74 @@ async def collect(session: Session, manifest: RunManifest, output_stem: str) -> 
 
     async def check(record: FileRecord) -> StoredFile:
         async with gate:
-            return await _check(session, record, expected.get(record.file_name), is_manifest=record.file_name == manifest_name)
+            if record.file_name == manifest_name:
+                return await _check_manifest(session, record, manifest)
+            return await _check(session, record, expected.get(record.file_name))
 
-    files = await asyncio.gather(*(check(record) for record in fetched.records if record.file_name.startswith(output_stem)))
+    files = await asyncio.gather(*(check(record) for record in fetched.records if record.file_name.startswith(f"{output_stem}-")))
     found = {file.name for file in files}
     refused = {path.lstrip("/") for path in fetched.refused}
-    lost = [f"{name}: {'refused by the platform' if name in refused else 'did not arrive'}" for name in expected if name not in found]
-    lost += [f"{file.name}: stored with other content than the runner wrote" for file in files if file.integrity == "mismatch"]
-    order = list(expected)
-    return Collected(
-        files=tuple(sorted(files, key=lambda file: order.index(file.name) if file.name in expected else len(order))),
-        lost=tuple(lost),
-    )
+    missing = [name for name in (*expected, manifest_name) if name not in found]
+    lost = [f"{name}: {'refused by the platform' if name in refused else 'did not arrive'}" for name in missing]
+    lost += [f"{file.name}: {_FAULTS[file.integrity]}" for file in files if file.integrity in _FAULTS]
+    order = {name: number for number, name in enumerate(expected)}
+    return Collected(files=tuple(sorted(files, key=lambda file: (order.get(file.name, len(order)), file.name))), lost=tuple(lost))
 
 
-async def _check(session: Session, record: FileRecord, output: OutputFile | None, *, is_manifest: bool) -> StoredFile:
-    try:
-        content = await session.content(record.id)
-    except SandboxUnavailable:
-        content = None
-    sha256 = "" if content is None else await asyncio.to_thread(lambda: hashlib.sha256(content).hexdigest())
-    integrity = "mismatch"
-    if is_manifest and content is not None:
-        integrity = "exact"
-    elif output is None:
+_FAULTS: Mapping[Integrity, str] = {
+    "mismatch": "stored with other content than the runner wrote",
+    "unread": "stored, but it could not be read back for the check",
+}
+
+
+async def _check(session: Session, record: FileRecord, output: OutputFile | None) -> StoredFile:
+    content = await _content(session, record)
+    sha256 = "" if content is None else await asyncio.to_thread(_sha256, content)
+    integrity: Integrity = "mismatch"
+    if output is None:
         integrity = "unlisted"
+    elif content is None:
+        integrity = "unread"
     elif output.sha256 == sha256:
         integrity = "exact"
-    elif content is not None and not output.byte_exact:
+    elif not output.byte_exact:
         integrity = "re-encoded"
-    return StoredFile.model_validate(
-        {
-            "file_id": record.id,
-            "file_object_id": record.file_object_id,
-            "file_path": record.file_path,
-            "content_type": record.content_type,
-            "name": record.file_name,
-            "role": "manifest" if is_manifest else output.role if output else "output",
-            "size_bytes": len(content) if content is not None else record.file_size_bytes,
-            "sha256": sha256,
-            "integrity": integrity,
-        }
+    return _stored(record, content, sha256, role=output.role if output else "output", integrity=integrity)
+
+
+async def _check_manifest(session: Session, record: FileRecord, manifest: RunManifest) -> StoredFile:
+    """The manifest cannot hold its own hash; it has to say what the runner said through the mailbox."""
+    content = await _content(session, record)
+    if content is None:
+        return _stored(record, None, "", role="manifest", integrity="unread")
+    try:
+        same = RunManifest.model_validate_json(content) == manifest
+    except ValidationError:
+        same = False
+    sha256 = await asyncio.to_thread(_sha256, content)
+    return _stored(record, content, sha256, role="manifest", integrity="exact" if same else "mismatch")
+
+
+async def _content(session: Session, record: FileRecord) -> bytes | None:
+    try:
+        return await session.content(record.id)
+    except SandboxUnavailable:
+        return None
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _stored(record: FileRecord, content: bytes | None, sha256: str, *, role: str, integrity: Integrity) -> StoredFile:
+    return StoredFile(
+        file_id=record.id,
+        file_object_id=record.file_object_id,
+        file_path=record.file_path,
+        content_type=record.content_type,
+        name=record.file_name,
+        role=role,
+        size_bytes=max(0, record.file_size_bytes) if content is None else len(content),
+        sha256=sha256,
+        integrity=integrity,
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 _LINES = 12
 _WIDTH = 110
+_WRITING = 4_000
 
 
 @dataclass
@@ -43,8 +44,8 @@ class Progress:
                 self._lines.append(f"**{_short(str(event.get('message', '')))}**")
 
     def write(self, text: str | None) -> None:
-        """Add to the text the model is writing; None when it begins anew."""
-        self._writing = "" if text is None else self._writing + text
+        """Add to the text the model is writing; None when it begins anew. Of a long one the end is shown."""
+        self._writing = "" if text is None else (self._writing + text)[-2 * _WRITING :]
 
     def text(self) -> str:
         """Return the progress as Markdown, never empty."""
@@ -52,7 +53,9 @@ class Progress:
         shown = [f"- {line}" for line in self._lines[hidden:]]
         if hidden:
             shown.insert(0, f"- … {hidden} earlier steps")
-        writing = ["", self._writing.strip()] if self._writing.strip() else []
+        written = self._writing.strip()
+        written = f"… {written[-_WRITING:]}" if len(written) > _WRITING else written
+        writing = ["", written] if written else []
         return "\n".join([*shown, *writing, "", self.figures()]).strip()
 
     def figures(self) -> str:

@@ -68,7 +68,8 @@ class Session:
         missing = [name for name in names if not upload.file_upload_success.get(name)]
         if missing:
             raise SandboxUnavailable(
-                f"These files did not reach the sandbox: {', '.join(missing)}. Attach them again and repeat the request."
+                f"These files did not reach the sandbox: {', '.join(map(repr, missing[:10]))}{' and others' if len(missing) > 10 else ''}. "
+                "Attach them again and repeat the request."
             )
         self._upload_id = upload.operation_id
 
@@ -88,7 +89,8 @@ class Session:
         except ContextApiError as error:
             raise SandboxUnavailable(f"The sandbox does not answer: {error}") from error
         if result.status != "Succeeded":
-            raise SandboxUnavailable(f"The sandbox does not answer: {result.error_output or result.execution_result}")
+            said = (result.error_output or result.execution_result).strip()[-500:]
+            raise SandboxUnavailable(f"The sandbox does not answer: {said}")
         self.bytes_out += len(result.standard_output)
         try:
             return decode_reply(result.standard_output)

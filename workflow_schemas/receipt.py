@@ -8,6 +8,10 @@ from workflow_schemas.manifest import EndReason
 from workflow_schemas.usage import Usage
 
 
+Integrity = Literal["exact", "re-encoded", "mismatch", "unlisted", "unread"]
+"""What the check of a stored file against the manifest gave."""
+
+
 class StoredFile(BaseModel):
     """A file record of the user that the turn made."""
 
@@ -21,7 +25,7 @@ class StoredFile(BaseModel):
     role: str = Field(description="What the file is: patch, workspace, events, log, manifest or output.")
     size_bytes: int = Field(ge=0, description="Size of what is stored, in bytes.")
     sha256: str = Field(description="SHA-256 of what is stored.")
-    integrity: Literal["exact", "re-encoded", "mismatch", "unlisted", "unread"] = Field(
+    integrity: Integrity = Field(
         description="`exact`: the manifest's hash. `re-encoded`: same text, other bytes. `mismatch`: not what the runner wrote. "
         "`unlisted`: not in the manifest. `unread`: stored, but it could not be read back for the check."
     )
