@@ -43,6 +43,7 @@ outputs = Path("/outputs")
 (outputs / "plot.png").write_bytes(bytes.fromhex("{PICTURE.hex()}"))
 (outputs / "report.html").write_text("<b>report</b>")
 (outputs / "core").write_text("core")
+(outputs / "mislabelled.png").write_text("no picture")
 with zipfile.ZipFile(outputs / "table.xlsx", "w") as table:
     table.writestr("[Content_Types].xml", "<Types/>")
     table.writestr("xl/workbook.xml", "<workbook/>")

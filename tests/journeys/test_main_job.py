@@ -150,7 +150,11 @@ async def test_files_for_the_user_arrive_each_in_its_form(stage: Stage, journey:
     assert await stage.content(files["turn-001-plot.png"]) == PICTURE
     assert zipfile.ZipFile(BytesIO(await stage.content(files["turn-001-table.xlsx"]))).testzip() is None
     assert await stage.content(files["turn-001-report.html"]) == b"<b>report</b>"
-    assert members(await stage.content(files["turn-001-outputs.tar"])) == {"outputs/core": b"core"}
+    assert members(await stage.content(files["turn-001-outputs.tar"])) == {
+        "outputs/core": b"core",
+        "outputs/mislabelled.png": b"no picture",
+    }
+    assert journey.turn.receipt.lost == ()
     names = {annotation["text"]: annotation["file_id"] for annotation in content[0]["annotations"]}
     for name, file_id in names.items():
         assert f"(sandbox:/mnt/data/{name})" in content[0]["value"]
