@@ -11,8 +11,6 @@ from orchestration_service.operations.conformance_samples import ANN, INSTANCE, 
 from orchestration_service.operations.conversation import Conversation, SandboxMark, TurnRecord
 from orchestration_service.operations.model import OperationStore
 
-HOUR = timedelta(hours=1)
-
 
 def a_turn(number: int, parent: int = 0) -> TurnRecord:
     """Return a sealed turn with something in every field."""
@@ -105,7 +103,7 @@ async def pruning_drops_what_an_ended_operation_left(store: OperationStore) -> N
     await store.begin_effect(operation_id, "call", claim)
     await store.finish(operation_id, "Completed", answer(operation_id), claim=claim)
     ended = await store.get(instance, operation_id)
-    assert await store.prune(instance, datetime.now(UTC) + HOUR) == 1
+    assert await store.prune(instance, datetime.now(UTC) + timedelta(hours=1)) == 1
     with expected(OperationUnknown):
         await store.request(operation_id)
     left = (await store.events(operation_id), await store.messages(run, "out"), await store.steps(operation_id))
@@ -115,7 +113,7 @@ async def pruning_drops_what_an_ended_operation_left(store: OperationStore) -> N
     repeated = await store.create(new_operation(operation_id, instance=instance, conversation="c"))
     assert not repeated.is_new, "a repeated request would run again"
     assert (await store.create(new_operation(instance=instance, conversation="c"))).operation.turn_number == 2
-    assert await store.prune(instance, datetime.now(UTC) + HOUR) == 0
+    assert await store.prune(instance, datetime.now(UTC) + timedelta(hours=1)) == 0
 
 
 async def pruning_spares_what_is_needed(store: OperationStore) -> None:
@@ -126,9 +124,9 @@ async def pruning_spares_what_is_needed(store: OperationStore) -> None:
     conversation = await store.save_conversation(a_conversation(None, 1).model_copy(update={"instance_id": instance}))
     for operation_id in (recent, other):
         await store.finish(operation_id, "Completed", answer(operation_id))
-    assert await store.prune(instance, datetime.now(UTC) - HOUR) == 0
+    assert await store.prune(instance, datetime.now(UTC) - timedelta(hours=1)) == 0
     assert (await store.request(recent)).body
-    assert await store.prune(instance, datetime.now(UTC) + HOUR) == 1
+    assert await store.prune(instance, datetime.now(UTC) + timedelta(hours=1)) == 1
     for operation_id in (running, other):
         assert (await store.request(operation_id)).body
     assert await store.conversation(instance, ANN, conversation.conversation_id) == conversation

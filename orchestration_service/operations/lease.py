@@ -132,7 +132,10 @@ class Leases(Protocol[OperationT]):
 
 
 class Effects(Protocol):
-    """The part of the port that keeps effects from happening twice. Names are unique within an operation."""
+    """The part of the port that keeps effects from happening twice.
+
+    Names are ours and unique within an operation. What comes out of a sandbox belongs into one only as a number or a hash.
+    """
 
     async def begin_effect(self, operation_id: str, name: str, claim: Claim | None = None) -> EffectState:
         """Record that an effect is about to be done, and return how far it had got **before** this call.

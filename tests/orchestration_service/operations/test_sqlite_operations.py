@@ -11,6 +11,7 @@ import pytest
 from orchestration_service.errors import StoreBusy, StoreError, StoreFull, StoreUnusable
 from orchestration_service.operations import NewOperation, SqliteOperations, settle_orphans
 from orchestration_service.operations.conformance import CHECKS, REPLICA_CHECKS
+from orchestration_service.operations.sqlite_schema import STEPS_BY_VERSION
 from workflow_schemas.platform import CompletionResponse
 
 pytestmark = pytest.mark.anyio
@@ -50,6 +51,25 @@ async def test_everything_survives_a_restart(tmp_path: Path) -> None:
         assert found.fingerprint == created.operation.fingerprint
         assert [s.step for s in await second.steps("op-1")] == ["open"]
         assert len(await second.events("op-1")) == 1
+
+
+async def test_a_file_of_the_first_version_is_carried_over(tmp_path: Path) -> None:
+    """What an earlier service accepted is there, unclaimed, and counts among the conversation's turns."""
+    with sqlite3.connect(tmp_path / "o.db") as db:
+        for statement in (*STEPS_BY_VERSION[0], "PRAGMA user_version=1"):
+            db.execute(statement)
+        db.execute(
+            "INSERT INTO operations VALUES ('op-1', 'i', 'Ann@contoso.com', 'ann@contoso.com', 'c', 'a', 1, 'InProgress', 'Working.', 0, 0,"
+            " NULL, 'f', '2026-01-01T00:00:00+00:00', '2026-01-01T00:00:00+00:00', 'open')"
+        )
+    db.close()
+    async with SqliteOperations(tmp_path / "o.db") as store:
+        found = await store.get("i", "op-1")
+        assert found is not None
+        assert (found.last_step, found.lease) == ("open", None)
+        later = await store.create(new("op-2").model_copy(update={"conversation_id": "c"}))
+        assert later.operation.turn_number == 2
+        assert await store.claim("op-1", "one", 30) is not None
 
 
 async def test_a_full_store_says_so_and_keeps_what_it_has(tmp_path: Path) -> None:
