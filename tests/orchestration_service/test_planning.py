@@ -117,7 +117,7 @@ def test_a_foreign_tool_has_no_say() -> None:
         ({"colour": "red"}, "'colour' is not known"),
         ({"max_turns": "many"}, "'max_turns' was not used"),
         ({"sandbox_profile": "internet-enabled"}, "without network"),
-        ({"egress_policy": {"mode": "allowlist", "domains": ["pypi.org"]}}, "without network"),
+        ({"egress_policy": {"mode": "allowlist", "domains": ["docs.example.com"]}}, "without network"),
         ({"github_integration_mode": "github-app"}, "attach the repository"),
         ({"allowed_repo_patterns": "org/*"}, "attach the repository"),
         ({"workspace_storage_scope": "user"}, "belongs to this conversation"),
