@@ -28,7 +28,15 @@ EDGES: Mapping[str, tuple[str, ...]] = {
         "runner_image/server/",
     ),
     # cloud SDKs: only in adapters, so that everything runs and is tested without an account
-    "azure": ("orchestration_service/adapters/", "context_client/embedded/sandboxes/dynamic_sessions.py"),
+    "azure": (
+        "orchestration_service/operations/blob.py",
+        "orchestration_service/operations/cosmos_account.py",
+        "orchestration_service/operations/cosmos_documents.py",
+        "orchestration_service/operations/cosmos_errors.py",
+        "context_client/embedded/cosmos_blobs.py",
+        "context_client/embedded/cosmos_records.py",
+        "context_client/embedded/sandboxes/dynamic_sessions.py",
+    ),
     # not for us at all
     "requests|flask|django|aiohttp": (),
 }
