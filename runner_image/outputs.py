@@ -80,7 +80,7 @@ class Outputs:
         if whole:
             self._write_archive("workspace.tar", "workspace", fill)
         else:
-            self._remark(f"The workspace of {size} bytes is above the limit of {self._limit} bytes and was not archived.")
+            self._remark(f"The workspace archive of {size} bytes is above the limit of {self._limit} bytes and was left out.")
             self._write_archive("record.tar", "output", fill)
 
     def deliverables(self) -> None:
