@@ -10,6 +10,7 @@ import random
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -24,10 +25,6 @@ from runner_image.seals.walk import FOLDER_FLAGS, hash_tree
 from runner_image.seals.writer import Trust, WrittenSeal, write_seal
 
 _T = TypeVar("_T")
-_WORDS = (
-    "return import def class self value index result error request response async await for in if else not None True False "
-    "config session user order total count name path file data stream token parse build render update insert select where"
-).split()
 
 
 @dataclass
@@ -64,7 +61,7 @@ def make_tree(root: Path, *, files: int, size_bytes: int, seed: int = 1) -> None
     dice = random.Random(seed)
     weights = [dice.lognormvariate(0, 1.3) for _ in range(files)]
     scale = size_bytes / sum(weights)
-    text = _text(dice, 4_000_000)
+    text, start = _text(), 0
     for number, weight in enumerate(weights):
         folder = root / f"package_{number % 40:02}" / f"module_{number % 7}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -72,8 +69,9 @@ def make_tree(root: Path, *, files: int, size_bytes: int, seed: int = 1) -> None
         if number % 8 == 0:
             (folder / f"image_{number}.png").write_bytes(dice.randbytes(size))
         else:
-            start = dice.randrange(len(text))
-            (folder / f"source_{number}.py").write_bytes((text[start:] + text * (size // len(text) + 1))[:size])
+            content = text[start : start + size]
+            (folder / f"source_{number}.py").write_bytes(content + text[: size - len(content)])
+            start = (start + size) % len(text)
 
 
 def change_tree(root: Path, share: float, seed: int) -> int:
@@ -82,7 +80,7 @@ def change_tree(root: Path, share: float, seed: int) -> int:
     paths = sorted(path for path in root.rglob("*") if path.is_file())
     chosen = dice.sample(paths, max(1, int(len(paths) * share)))
     for path in chosen:
-        path.write_bytes(path.read_bytes() + _text(dice, 200))
+        path.write_bytes(path.read_bytes() + b"# changed: %d\n" % dice.randrange(10**9))
     return len(chosen)
 
 
@@ -110,7 +108,7 @@ def _round(times: _Times, folder: Path, tree: Path, number: int) -> tuple[Writte
     for place in (out, back):
         place.mkdir()
     archive = folder / "plain.tar.gz"
-    times.time("tar_gzip_6", lambda: subprocess.run(["sh", "-c", 'tar -c "$1" | gzip -6 > "$2"', "sh", tree, archive], check=True))
+    times.time("tar_gzip_6", lambda: subprocess.run(["sh", "-c", 'tar -c -C "$1" . | gzip -6 > "$2"', "sh", tree, archive], check=True))
     first = times.time("first", lambda: write_seal(tree, out, stem="turn-001-seal", turn_number=1))
     change_tree(tree, 0.01, seed=number)
     second = {
@@ -156,13 +154,11 @@ def _report(times: _Times, seals: Sequence[tuple[WrittenSeal, WrittenSeal]], fol
     }
 
 
-def _text(dice: random.Random, size: int) -> bytes:
-    lines = []
-    while size > 0:
-        line = "    " * dice.randrange(4) + " ".join(dice.choices(_WORDS, k=dice.randrange(2, 9))) + f"_{dice.randrange(10**6)}"
-        lines.append(line)
-        size -= len(line) + 1
-    return "\n".join(lines).encode()
+def _text() -> bytes:
+    """Return real text: the sources of the standard library, which are wherever this runs."""
+    folder = Path(sysconfig.get_path("stdlib"))
+    paths = (path for path in sorted(folder.rglob("*.py")) if "site-packages" not in path.parts)
+    return b"".join(path.read_bytes() for path in paths)
 
 
 def main() -> None:

@@ -8,11 +8,11 @@ import hashlib
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from runner_image.errors import SealError
 from runner_image.seals.parts import PartWriter
@@ -23,6 +23,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
+_T = TypeVar("_T")
 _PACK_BYTES = 4 * 1024 * 1024
 _LEVEL = 3
 _WORTH = 0.97
@@ -95,7 +96,7 @@ def _pack(content: bytearray) -> _Packed:
 @contextmanager
 def packing(parts: PartWriter) -> Iterator[PackStream]:
     """Run the workers of a stream; what was not finished is dropped when the block fails."""
-    with ThreadPoolExecutor(_workers(), "seal-pack") as workers:
+    with ThreadPoolExecutor(worker_count(), "seal-pack") as workers:
         try:
             yield PackStream(parts, workers)
         except BaseException:
@@ -103,16 +104,12 @@ def packing(parts: PartWriter) -> Iterator[PackStream]:
             raise
 
 
-def unpacked(wanted: Sequence[SealPack], read: Callable[[SealPack], bytes], workers: ThreadPoolExecutor) -> Iterator[bytes]:
-    """Yield the content of each pack in order, a few of them unpacked ahead.
-
-    Raises:
-        SealError: A pack is damaged, or not what the index says.
-    """
-    pending: deque[Future[bytes]] = deque()
+def ahead(jobs: Iterable[Callable[[], _T]], workers: ThreadPoolExecutor) -> Generator[_T, None, None]:
+    """Yield the result of each job in order, while the workers do the next few: no more are in memory at a time."""
+    pending: deque[Future[_T]] = deque()
     try:
-        for pack in wanted:
-            pending.append(workers.submit(_unpack, pack, read))
+        for job in jobs:
+            pending.append(workers.submit(job))
             if len(pending) > _AHEAD:
                 yield pending.popleft().result()
         while pending:
@@ -122,8 +119,12 @@ def unpacked(wanted: Sequence[SealPack], read: Callable[[SealPack], bytes], work
             future.cancel()
 
 
-def _unpack(pack: SealPack, read: Callable[[SealPack], bytes]) -> bytes:
-    stored = read(pack)  # its SHA-256 is not computed again: every content in it is held against its own
+def unpack(pack: SealPack, stored: bytes) -> bytes:
+    """Return the content of a pack; its SHA-256 is not computed again, since every content in it is held against its own.
+
+    Raises:
+        SealError: The pack is damaged, or not what the index says.
+    """
     return stored if pack.codec == "raw" else expand(stored, pack.size_bytes, f"the pack {pack.sha256!r}", exact=True)
 
 
@@ -148,5 +149,6 @@ def compress(data: bytes) -> bytes:
     return zstd.compress(data, 1)
 
 
-def _workers() -> int:
+def worker_count() -> int:
+    """Return how many threads are worth it here; each holds a pack or two in memory."""
     return max(1, min(4, len(os.sched_getaffinity(0))))

@@ -41,8 +41,8 @@ class SealChain:
     seals: tuple[KnownSeal, ...]
     """Oldest first; the last one is the seal itself."""
 
-    contents: Mapping[int, Sequence[Content]]
-    """What restoring needs of each seal, by position, in the order of its stream."""
+    contents: Sequence[Sequence[Content]]
+    """What restoring needs of each of the seals, in the order of its stream."""
 
     packs: Mapping[str, Slot]
     """Where the packs lie, by SHA-256."""
@@ -170,13 +170,13 @@ def _linked(head: str, indexes: Mapping[str, SealIndex], limits: SealLimits) -> 
     return (*seals, KnownSeal(index=index, index_sha256=head))
 
 
-def _contents(seals: Sequence[KnownSeal]) -> dict[int, list[Content]]:
+def _contents(seals: Sequence[KnownSeal]) -> list[list[Content]]:
     """Return what the newest tree needs, by seal; every content lies within its seal's stream and none overlaps another."""
     files: defaultdict[tuple[int, int], list[SealEntry]] = defaultdict(list)
     for entry in seals[-1].index.entries:
         if entry.kind == "file" and entry.size:
             files[entry.seal, entry.start].append(entry)
-    contents: dict[int, list[Content]] = {position: [] for position in range(len(seals))}
+    contents: list[list[Content]] = [[] for _ in seals]
     ends = [0] * len(seals)
     for (seal, start), entries in sorted(files.items()):
         if start < ends[seal] or any((entry.size, entry.content) != (entries[0].size, entries[0].content) for entry in entries):
@@ -190,9 +190,9 @@ def _contents(seals: Sequence[KnownSeal]) -> dict[int, list[Content]]:
     return contents
 
 
-def _check_packs(seals: Sequence[KnownSeal], contents: Mapping[int, Sequence[Content]], packs: Mapping[str, Slot]) -> None:
-    for position, known in enumerate(seals):
-        for _, pack in needed_packs(known.index, contents[position]):
+def _check_packs(seals: Sequence[KnownSeal], contents: Sequence[Sequence[Content]], packs: Mapping[str, Slot]) -> None:
+    for known, wanted in zip(seals, contents, strict=True):
+        for _, pack in needed_packs(known.index, wanted):
             slot = packs.get(pack.sha256)
             if slot is None:
                 name = part_name(known.index.stem, pack.part)

@@ -9,27 +9,26 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections import deque
-from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 from runner_image.errors import SealError
 from runner_image.seals.known import KnownSeal, Stamp, stamp_of
 from runner_image.seals.limits import DEFAULT_LIMITS, SealLimits
-from runner_image.seals.pack import unpacked
+from runner_image.seals.pack import ahead, unpack, worker_count
 from runner_image.seals.parts import read_slot
 from runner_image.seals.reader import Content, SealChain, needed_packs
 from runner_image.seals.walk import FOLDER_FLAGS, open_root
-from workflow_schemas.seal import SealEntry, path_bytes
+from workflow_schemas.seal import SealEntry, SealIndex, SealPack, path_bytes
 
 _STAGING = ".seal-being-restored-"
 _CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _COPY_BYTES = 1024 * 1024
-_BATCHES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +122,42 @@ def _move_up(top: int, name: str, staging: int) -> None:
     os.rmdir(name, dir_fd=top)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Load:
+    """A pack that is needed."""
+
+    begin: int
+    pack: SealPack
+    whole: tuple[Content, ...]
+    """Contents that lie in it from beginning to end."""
+
+    opening: Content | None
+    """The content that begins in it and goes on in the next one."""
+
+
+def _loads(index: SealIndex, contents: Sequence[Content]) -> list[_Load]:
+    loads, position = [], 0
+    for begin, pack in needed_packs(index, contents):
+        end, first = begin + pack.size_bytes, position
+        while first < len(contents) and contents[first].start < begin:  # began in an earlier pack
+            first += 1
+        position = first
+        while position < len(contents) and contents[position].end <= end:
+            position += 1
+        opening = contents[position] if position < len(contents) and contents[position].start < end else None
+        loads.append(_Load(begin=begin, pack=pack, whole=tuple(contents[first:position]), opening=opening))
+    return loads
+
+
+def _proven(chain: SealChain, load: _Load) -> bytes:
+    data = unpack(load.pack, read_slot(chain.packs[load.pack.sha256]))
+    view = memoryview(data)
+    for content in load.whole:
+        sha256 = hashlib.sha256(view[content.start - load.begin : content.end - load.begin]).hexdigest()
+        _prove(sha256, content.entries[0])
+    return data
+
+
 @dataclass
 class _Tree:
     """The tree while it is built."""
@@ -153,60 +188,41 @@ class _Tree:
                     os.chmod(path, entry.mode, dir_fd=top)
 
     def write_files(self, chain: SealChain) -> None:
-        """Write all files, each held against its hash."""
-        empty = [Content(start=0, entries=(entry,)) for entry in self.entries if entry.kind == "file" and not entry.size]
-        self._write_batch([(content, b"") for content in empty])
-        with ThreadPoolExecutor(2, "seal-unpack") as unpackers, ThreadPoolExecutor(2, "seal-write") as writers:
-            pending: deque[Future[None]] = deque()
-            try:
-                for position, known in enumerate(chain.seals):
-                    packs = needed_packs(known.index, chain.contents[position])
-                    pieces = unpacked([pack for _, pack in packs], lambda pack: read_slot(chain.packs[pack.sha256]), unpackers)
-                    with closing(self._batches(chain.contents[position], [begin for begin, _ in packs], pieces)) as batches:
-                        for batch in batches:
-                            pending.append(writers.submit(self._write_batch, batch))
-                            while len(pending) > _BATCHES:
-                                pending.popleft().result()
-                while pending:
-                    pending.popleft().result()
-            finally:
-                for future in pending:
-                    future.cancel()
+        """Write all files. Workers unpack and prove; writing is many short calls, which threads would only slow down."""
+        for entry in self.entries:
+            if entry.kind == "file" and not entry.size:
+                self.write(Content(start=0, entries=(entry,)), b"")
+        with ThreadPoolExecutor(worker_count(), "seal-unpack") as workers:
+            for known, contents in zip(chain.seals, chain.contents, strict=True):
+                loads = _loads(known.index, contents)
+                with closing(ahead([partial(_proven, chain, load) for load in loads], workers)) as pieces:
+                    self._write_stream(loads, pieces)
 
-    def _batches(
-        self, contents: Sequence[Content], begins: Sequence[int], pieces: Iterator[bytes]
-    ) -> Generator[list[tuple[Content, bytes | memoryview]], None, None]:
-        """Yield the contents that lie whole in a pack; one that spans packs is written here, piece by piece."""
-        position = 0
+    def _write_stream(self, loads: Sequence["_Load"], pieces: Iterable[bytes]) -> None:
         spanning: _Spanning | None = None
         try:
-            for begin, piece in zip(begins, pieces, strict=True):
+            for load, piece in zip(loads, pieces, strict=True):
                 view = memoryview(piece)
-                batch: list[tuple[Content, bytes | memoryview]] = []
                 if spanning and spanning.feed(view):
-                    spanning, position = None, position + 1
-                while position < len(contents) and contents[position].end <= begin + len(view):
-                    content = contents[position]
-                    batch.append((content, view[content.start - begin : content.end - begin]))
-                    position += 1
-                if spanning is None and position < len(contents) and contents[position].start < begin + len(view):
-                    spanning = _Spanning(self, contents[position])
-                    spanning.feed(view[contents[position].start - begin :])
-                yield batch
+                    spanning = None
+                for content in load.whole:
+                    self.write(content, view[content.start - load.begin : content.end - load.begin])
+                if load.opening:
+                    spanning = _Spanning(self, load.opening)
+                    spanning.feed(view[load.opening.start - load.begin :])
         finally:
             if spanning:
                 spanning.close()
 
-    def _write_batch(self, batch: Sequence[tuple[Content, bytes | memoryview]]) -> None:
-        for content, data in batch:
-            _prove(hashlib.sha256(data).hexdigest(), content.entries[0])
-            for entry in content.entries:
-                file = self.create(entry)
-                try:
-                    _write_all(file, data)
-                    self.settle(file, entry)
-                finally:
-                    os.close(file)
+    def write(self, content: Content, data: bytes | memoryview) -> None:
+        """Write every file of a content that is proven."""
+        for entry in content.entries:
+            file = self.create(entry)
+            try:
+                _write_all(file, data)
+                self.settle(file, entry)
+            finally:
+                os.close(file)
 
     def create(self, entry: SealEntry) -> int:
         """Create a file and return its descriptor."""

@@ -30,6 +30,7 @@ from workflow_schemas.seal import (
     SealExtra,
     SealIndex,
     SealReference,
+    path_bytes,
     path_text,
     tree_sha256,
 )
@@ -216,7 +217,7 @@ class _Tree:
     _bytes: int = 0
     _missed: list[LeftOut] = field(default_factory=list)
     _missed_more: int = 0
-    _before: dict[str, SealEntry] = field(default_factory=dict)
+    _before: dict[str, tuple[SealEntry, Stamp]] = field(default_factory=dict)
     _places: dict[str, _Place] = field(default_factory=dict)
     _settled: int = 0
 
@@ -228,7 +229,10 @@ class _Tree:
         self.chain = (*index.chain, SealReference(turn_number=index.turn_number, index_sha256=self.parent.index_sha256))
         self._places = {entry.content: _Place(entry.seal, entry.start) for entry in index.entries if entry.kind == "file" and entry.size}
         if self.device is not None:
-            self._before = {entry.path: entry for entry in index.entries}
+            stamps = self.parent.stamps
+            self._before = {
+                os.fsdecode(path_bytes(entry.path)): (entry, stamps[entry.path]) for entry in index.entries if entry.path in stamps
+            }
 
     def miss(self, path: str, reason: str) -> None:
         """Note what is left out; names of many are shortened to a number, because a hostile tree may have millions."""
@@ -247,11 +251,15 @@ class _Tree:
         if len(self.entries) >= self.limits.max_entries:
             self.miss(found.path, f"the tree has more than {self.limits.max_entries} entries")
             return
+        if found.path in self._before and (unchanged := self._unchanged(found)):
+            self._bytes += unchanged.size
+            self.entries.append(unchanged)
+            return
         status, path = found.status, path_text(os.fsencode(found.path))
         kind = stat.S_IFMT(status.st_mode)
         try:
             if kind == stat.S_IFREG:
-                entry = self._unchanged(path, status) or self._file(path, found)
+                entry = self._file(path, found)
             elif kind == stat.S_IFDIR:
                 entry = SealEntry(path, "directory", status.st_mode & 0o777, status.st_mtime_ns, 0, "", 0, 0)
             else:
@@ -265,15 +273,14 @@ class _Tree:
             self._bytes += entry.size
             self.entries.append(entry)
 
-    def _unchanged(self, path: str, status: os.stat_result) -> SealEntry | None:
-        before = self._before.get(path)
-        if before is None or self.parent is None or status.st_dev != self.device:
+    def _unchanged(self, found: Found) -> SealEntry | None:
+        """Return the entry of the seal before when the file is still the same; runs for every file of every turn, hence terse."""
+        entry, stamp = self._before[found.path]
+        status = found.status
+        if status.st_dev != self.device or stamp_of(status) != stamp or status.st_mode != stat.S_IFREG | entry.mode:
             return None
-        stamp = stamp_of(status)
-        if self.parent.stamps.get(path) != stamp or before.kind != "file" or before.mode != status.st_mode & 0o777:
-            return None
-        self.stamps[path] = stamp
-        return before
+        self.stamps[entry.path] = stamp
+        return entry
 
     def _file(self, path: str, found: Found) -> SealEntry:
         if found.status.st_size > self.limits.max_file_bytes or self._bytes + found.status.st_size > self.limits.max_tree_bytes:
