@@ -44,7 +44,9 @@ async def open_storage(settings: CosmosSettings, clock: Callable[[], datetime]) 
         if settings.key is None or settings.blob_key is None:
             identity = await stack.enter_async_context(DefaultAzureCredential())
         try:
-            cosmos = await stack.enter_async_context(_cosmos(settings, identity))
+            cosmos = _cosmos(settings, identity)
+            stack.push_async_callback(cosmos.close)  # entering asks the account; when that fails, it leaves its connections open
+            await cosmos.__aenter__()
             container = await _container(cosmos, settings)
             blobs = await stack.enter_async_context(_blobs(settings, identity))
             await _demand_blobs(blobs, make=settings.create_missing)

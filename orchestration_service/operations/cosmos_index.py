@@ -22,8 +22,8 @@ from orchestration_service.operations.cosmos_storage import (
 )
 
 READERS = 16
-UNMADE_AFTER = timedelta(hours=1)
-"""A line without an operation is dropped when it is this old: until then the operation may still be made."""
+UNMADE_HOURS = 1
+"""A line without an operation is dropped when it is this old; until then the operation may still be made."""
 
 
 class CosmosIndex:
@@ -64,7 +64,7 @@ class CosmosIndex:
             operation_id = line["operation_id"]
             head = await self._storage.documents.read(operation_partition(operation_id), head_id(operation_id))
             if head is None:
-                if line["updated_at"] < as_text(self._storage.clock() - UNMADE_AFTER):
+                if line["updated_at"] < as_text(self._storage.clock() - timedelta(hours=UNMADE_HOURS)):
                     await self.remove(line)
             elif head["status"] != "InProgress":
                 await self.finish(head)
