@@ -42,6 +42,9 @@ class ModelCalls:
     on_text: Callable[[str | None], None]
     on_spent: Callable[[], Awaitable[None]]
     usage: Usage = field(default_factory=Usage)
+    failure: str = ""
+    """What was wrong with the last call that failed, in words for the user."""
+
     _spent: bool = False
 
     async def answer(self, request: ModelRequest) -> ModelReply:
@@ -67,6 +70,8 @@ class ModelCalls:
             "output_tokens": answer.usage.output_tokens,
             "duration_seconds": round(answer.duration_seconds, 4),
         }
+        if not answer.ok:
+            self.failure = _failure(answer)
         await self.on_call(event, self.usage)
         if self._is_spent() and not self._spent:
             self._spent = True
@@ -81,3 +86,10 @@ class ModelCalls:
             self.on_text(delta.text)
         elif isinstance(delta, Restarted):
             self.on_text(None)
+
+
+def _failure(answer: ModelAnswer) -> str:
+    error = (answer.error or {}).get("error")
+    words = str(error.get("message", "")) if isinstance(error, dict) else ""
+    tries = f" after {answer.attempts} attempts" if answer.attempts > 1 else ""
+    return f"the model's endpoint answered {answer.status} ({answer.reason.replace('_', ' ')}){tries}: {words}"[:600]

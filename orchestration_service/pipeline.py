@@ -114,7 +114,9 @@ class Pipeline:
         async with course.step("run"):
             manifest = await _follow(pump, course.planned)
         self._left_in[session.session_id] = manifest.generation
-        await self._reached(operation_id, "collect", "Collecting the files.", {"end_reason": manifest.end_reason})
+        manifest = _in_own_words(manifest, calls)
+        await self._reached(operation_id, "collect", "", {"end_reason": manifest.end_reason})
+        await follower.take([{"type": "progress", "at": time.time(), "step": "collect", "message": "Collecting the files."}])
         async with course.step("collect"):
             collected = await _collect(session, manifest, course.planned)
         receipt = course.receipt(manifest, collected, calls.usage, self._describe_sandbox())
@@ -243,6 +245,13 @@ class _Follower:
         self._board.publish(
             self._operation_id, progress.text(), prompt_tokens=progress.prompt_tokens, completion_tokens=progress.completion_tokens
         )
+
+
+def _in_own_words(manifest: RunManifest, calls: ModelCalls) -> RunManifest:
+    """Say what was wrong with the model; the CLI knows only the relay inside the sandbox and blames that."""
+    if manifest.end_reason == "model_error" and calls.failure:
+        return manifest.model_copy(update={"detail": calls.failure, "answer": ""})
+    return manifest
 
 
 async def _follow(pump: Pump, planned: Planned) -> RunManifest:

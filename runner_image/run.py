@@ -1,7 +1,8 @@
 """One run of a turn inside the sandbox, from the plan to the sealed outputs."""
 
 import asyncio
-import shutil
+import re
+import subprocess
 import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from runner_image.agent import Agent
 
 _MAX_EVENTS = 5000
+_SESSION = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _WRAP_UP = (
     "Note from the environment: {left:.0f} seconds are left. Stop starting new work, leave the files in a usable state, and answer now "
     "with what is done and what remains."
@@ -93,7 +95,10 @@ class Run:
         await self.emit(Progress(at=time.time(), step="workspace", message="Putting the files into the workspace."))
         if self._plan.fresh_workspace:
             await asyncio.to_thread(_empty, places.workspace)
-        await asyncio.to_thread(_empty, places.outputs)
+        try:
+            await asyncio.to_thread(_empty, places.outputs)
+        except OSError as error:
+            self._ended.remarks.append(f"Files of an earlier turn may be among the outputs: {error}")
         remarks = await asyncio.to_thread(unpack_inputs, self._plan.inputs, places.data, places.workspace, self._plan.limits)
         for remark in remarks:
             await self.emit(Progress(at=time.time(), step="workspace", message=remark))
@@ -159,6 +164,7 @@ class Run:
         with suppress(RunnerError):
             await agent.say(_WRAP_UP.format(left=left))
         await asyncio.sleep(left)
+        self._calls.refuse("the time of this turn is over")
         await agent.stop("deadline", f"The time limit of {limits.hard_seconds:.0f} s was reached.")
 
     async def _listen(self) -> None:
@@ -188,13 +194,20 @@ class Run:
         """Return the agent's latest session in this sandbox when its workspace is continued."""
         if self._plan.fresh_workspace:
             return None
-        kept = sorted(self._places.agent_config.glob("projects/*/*.jsonl"), key=lambda path: path.stat().st_mtime)
+        found = self._places.agent_config.glob("projects/*/*.jsonl")
+        kept = sorted((path for path in found if _SESSION.fullmatch(path.stem)), key=lambda path: path.stat().st_mtime)
         return kept[-1].stem if kept else None
 
 
 def _empty(folder: Path) -> None:
-    for entry in folder.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
+    """Remove everything in a folder; what an agent left there may be deeper than a path can name, and forbidden to its owner.
+
+    Raises:
+        OSError: Something is still there.
+    """
+    left = [str(entry) for entry in folder.iterdir()]
+    if left:  # the system's tools walk by descriptor, follow no link and know no depth that is too deep
+        subprocess.run(["chmod", "-R", "u+rwX", "--", str(folder)], stderr=subprocess.DEVNULL, check=False)
+        done = subprocess.run(["rm", "-rf", "--", *left], stderr=subprocess.PIPE, text=True, errors="replace", check=False)
+        if done.returncode != 0:
+            raise OSError(f"{folder} cannot be emptied: {done.stderr.strip()[-300:]}")

@@ -17,6 +17,9 @@ from pathlib import Path
 from runner_image.errors import WallUnavailable
 from runner_image.places import Places, agent_cli, bubblewrap
 
+# every writable place has a size: a tmpfs without one holds half of the machine's memory
+_TMP_BYTES = str(256 * 1024 * 1024)
+_HOME_BYTES = str(64 * 1024 * 1024)
 WORKSPACE = "/workspace"
 OUTPUTS = "/outputs"
 CONFIG = "/agent"
@@ -76,13 +79,15 @@ class Wall:
         line = [*_without_environment(), str(self.binary)]
         line += ["--unshare-all", "--die-with-parent", "--new-session", "--hostname", "agent"]
         line += _system_mounts()
-        line += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--dir", HOME, "--tmpfs", HOME, "--dir", "/run"]
+        line += ["--proc", "/proc", "--dev", "/dev", "--dir", HOME, "--dir", "/run"]
+        line += ["--size", _TMP_BYTES, "--tmpfs", "/tmp", "--size", _HOME_BYTES, "--tmpfs", HOME]
+        line += ["--size", _HOME_BYTES, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
         line += [bind, str(self.places.workspace), WORKSPACE, bind, str(self.places.outputs), OUTPUTS]
         if agent:
             line += ["--bind", str(self.places.agent_config), CONFIG, "--ro-bind", str(agent_cli()), _CLI]
             line += ["--ro-bind", str(self.binary.parent), _TOOLS, "--ro-bind", str(self._shell_file()), SHELL]
             line += ["--bind", str(self.places.model_socket.parent), str(Path(MODEL_SOCKET).parent)]
-        line += ["--chdir", WORKSPACE, "--clearenv"]
+        line += ["--chdir", WORKSPACE, "--remount-ro", "/", "--clearenv"]
         for name, value in environment.items():
             line += ["--setenv", name, value]
         return [*line, "--", *program]
@@ -169,8 +174,8 @@ def _shell_script() -> str:
     # the CLI's own messaging socket would let a command speak to the agent as if it were a person
     hidden = " ".join(f"--unsetenv {name}" for name in _HIDDEN)
     line = (
-        f"{_TOOLS}/bwrap --die-with-parent --unshare-pid --unshare-ipc --dev-bind / / --proc /proc "
-        f"--tmpfs /run --remount-ro /run --tmpfs /tmp/cc-socks {hidden}"
+        f"{_TOOLS}/bwrap --die-with-parent --unshare-user --disable-userns --unshare-pid --unshare-ipc --dev-bind / / --proc /proc "
+        f"--size 4096 --tmpfs /run --remount-ro /run --size 4096 --tmpfs /tmp/cc-socks --remount-ro /tmp/cc-socks {hidden}"
     )
     return (
         "#!/bin/sh\n"

@@ -45,6 +45,9 @@ class LocalSandboxSettings:
     cooldown_seconds: float = 300.0
     """How long a sandbox may idle before it is destroyed; 300 on the platform."""
 
+    spare_idle_seconds: float = 15.0
+    """How long a sandbox must have idled to be ended early when all places are taken and another session needs one."""
+
     execution_timeout_seconds: float = 100.0
     """Time limit of one execution inside."""
 
@@ -191,7 +194,7 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
         return running.endpoint
 
     async def _start(self, key: Key) -> _Running:
-        if len(self._running) + self._reserved >= self._settings.maximum:
+        if len(self._running) + self._reserved >= self._settings.maximum and not await self._make_room():
             raise SandboxPoolFull(self._settings.maximum)
         self._reserved += 1
         try:
@@ -206,6 +209,16 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
         endpoint = SandboxEndpoint(base_url="http://sandbox", transport=transport, timeout_seconds=self._settings.call_timeout_seconds)
         running = self._running[key] = _Running(sandbox=sandbox, transport=transport, endpoint=endpoint)
         return running
+
+    async def _make_room(self) -> bool:
+        """End the sandbox that has idled longest, if it surely idles: a turn at work asks for something every few seconds."""
+        idle = {key: running.transport.idle_seconds() for key, running in self._running.items()}
+        longest = max(idle, key=lambda key: idle[key], default=None)
+        if longest is None or idle[longest] < self._settings.spare_idle_seconds:
+            return False
+        running = self._running.pop(longest)
+        await running.sandbox.end("it was idle and another session needed its place.")
+        return True
 
     def _launch(self, slot: int) -> Launch:
         limits = self._settings.limits

@@ -16,7 +16,6 @@ from tests.stage import MODEL_KEY, Stage, bash, calls, open_stage, packed, says
 pytestmark = pytest.mark.anyio
 
 OTHERS = "the-other-user-keeps-this-9c41f7"
-OPEN = pytest.mark.xfail(reason="the memory file systems of the agent's wall have no limit yet, and its root is writable", strict=False)
 CANARY = "what-the-probe-must-find-33e0a1"
 PROBE = Path(__file__).with_name("probe.py")
 
@@ -56,9 +55,9 @@ async def findings(stage: Stage) -> dict[str, Any]:
         "reached_sockets",
         "existing_places",
         "changed_files",
-        pytest.param("written_places", marks=OPEN),
-        pytest.param("unlimited_places", marks=OPEN),
-        pytest.param("own_namespaces", marks=OPEN),
+        "written_places",
+        "unlimited_places",
+        "own_namespaces",
     ],
 )
 async def test_a_command_finds_nothing(findings: dict[str, Any], question: str) -> None:
@@ -162,7 +161,6 @@ async def test_the_agents_own_tools_do_not_reach_the_runner(stage: Stage) -> Non
 UNWRITABLE = "/run/claude-code/x /mnt/data/x.json /etc/passwd /opt/agent/shell /opt/agent/bin/x /usr/bin/x /root/x /proc/1/mem".split()
 
 
-@OPEN
 async def test_the_agents_own_tools_do_not_write_outside_its_places(stage: Stage) -> None:
     model = stage.model(calls(*(("Write", {"file_path": place, "content": "owned"}) for place in UNWRITABLE)), says("Tried."))
     turn = await model.turn("Write.")

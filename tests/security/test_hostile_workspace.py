@@ -1,7 +1,6 @@
 """An agent that leaves its workspace in a state meant to break whoever seals it: the turn ends, the rest is kept, the next turn works."""
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
@@ -55,16 +54,6 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
         yield opened
 
 
-OPEN = {
-    "unreadable": "a folder of outputs that nobody may enter cannot be emptied, so every later turn fails",
-    "a deep tree of outputs": "outputs nested deeper than Python's recursion limit cannot be emptied, so the next turn fails",
-}
-
-
-def tricks() -> list[Any]:
-    return [pytest.param(name, marks=[pytest.mark.xfail(reason=OPEN[name], strict=False)] if name in OPEN else []) for name in TRICKS]
-
-
 @pytest.fixture(scope="module")
 async def turns(stage: Stage) -> dict[str, tuple[Turn, Turn]]:
     """For each trick the turn that plays it, and the next one of the conversation."""
@@ -80,7 +69,7 @@ async def turns(stage: Stage) -> dict[str, tuple[Turn, Turn]]:
     return await together(TRICKS, play)
 
 
-@pytest.mark.parametrize("trick", tricks())
+@pytest.mark.parametrize("trick", list(TRICKS))
 async def test_the_turn_ends_and_the_next_one_works(stage: Stage, turns: dict[str, tuple[Turn, Turn]], trick: str) -> None:
     turn, second = turns[trick]
     assert turn.answer == "Tricked.", turn.answer
