@@ -14,7 +14,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-EMPTY_SHA256 = hashlib.sha256().hexdigest()
+EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 """Content of every empty file; it lies in no pack."""
 
 MAX_PACK_BYTES = 8 * 1024 * 1024
@@ -102,20 +102,16 @@ class LeftOut(NamedTuple):
     """Why, for people."""
 
 
-class SealIndex(BaseModel):
-    """Table of contents of one seal."""
+class SealHead(BaseModel):
+    """What a later seal needs to know of an earlier one; reading it costs a fraction of reading the whole index."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True)
 
     schema_version: Literal["1"] = Field("1", description="Version of this index.")
     turn_number: int = Field(ge=0, description="Turn that wrote the seal.")
     stem: str = Field(pattern=STEM_PATTERN, description="Beginning of the names of its parts.")
     chain: tuple[SealReference, ...] = Field((), max_length=64, description="Seals it needs, oldest first; empty for a full seal.")
-    tree_sha256: str = Field(pattern=_SHA256, description="Hash of the tree, see `tree_sha256`.")
-    entries: tuple[SealEntry, ...] = Field((), description="The whole tree, sorted by path, each path once.")
     packs: tuple[SealPack, ...] = Field((), description="Stream of this seal, in order.")
-    extras: tuple[SealExtra, ...] = Field((), description="Documents of the turn.")
-    left_out: tuple[LeftOut, ...] = Field((), description="What could not be read or has no place in a seal.")
 
     @property
     def parent(self) -> SealReference | None:
@@ -132,6 +128,30 @@ class SealIndex(BaseModel):
         """Length of this seal's own stream."""
         return sum(pack.size_bytes for pack in self.packs)
 
+    @classmethod
+    def decoded(cls, data: bytes) -> Self:
+        """Read an index that somebody else may have written.
+
+        Raises:
+            ValueError: It is no index, or contradicts itself.
+        """
+        try:
+            return cls.model_validate_json(data, strict=True)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'index'}: {first['msg']}") from error
+
+
+class SealIndex(SealHead):
+    """Table of contents of one seal."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tree_sha256: str = Field(pattern=_SHA256, description="Hash of the tree, see `tree_sha256`.")
+    entries: tuple[SealEntry, ...] = Field((), description="The whole tree, sorted by path, each path once.")
+    extras: tuple[SealExtra, ...] = Field((), description="Documents of the turn.")
+    left_out: tuple[LeftOut, ...] = Field((), description="What could not be read or has no place in a seal.")
+
     def encoded(self) -> bytes:
         """Return the canonical JSON."""
         return self.model_dump_json().encode()
@@ -143,11 +163,7 @@ class SealIndex(BaseModel):
         Raises:
             ValueError: It is no index, contradicts itself, or is not in its canonical form.
         """
-        try:
-            index = cls.model_validate_json(data, strict=True)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'index'}: {first['msg']}") from error
+        index = super().decoded(data)
         if index.encoded() != data:
             raise ValueError("it is not in the canonical form")
         return index

@@ -9,13 +9,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from runner_image.errors import SealError
 from runner_image.seals.known import KnownSeal
 from runner_image.seals.limits import DEFAULT_LIMITS, SealLimits
 from runner_image.seals.pack import expand
 from runner_image.seals.parts import INDEX_MEMBER, Slot, members, part_name, read_slot
-from workflow_schemas.seal import SealEntry, SealIndex, SealPack
+from workflow_schemas.seal import SealEntry, SealHead, SealIndex, SealPack
+
+_Head = TypeVar("_Head", bound=SealHead)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,21 +28,22 @@ class Content:
     start: int
     """Where they begin."""
 
+    end: int
+    """Where they end."""
+
     entries: tuple[SealEntry, ...]
     """The files; at least one, all of the same size and SHA-256."""
-
-    @property
-    def end(self) -> int:
-        """Where they end."""
-        return self.start + self.entries[0].size
 
 
 @dataclass(frozen=True, kw_only=True)
 class SealChain:
     """A seal and those it builds on, all of whose needed parts are there."""
 
-    seals: tuple[KnownSeal, ...]
-    """Oldest first; the last one is the seal itself."""
+    known: KnownSeal
+    """The seal itself, without stamps."""
+
+    seals: tuple[SealHead, ...]
+    """All seals of the chain, oldest first; the last one is the seal itself."""
 
     contents: Sequence[Sequence[Content]]
     """What restoring needs of each of the seals, in the order of its stream."""
@@ -53,7 +57,7 @@ class SealChain:
     @property
     def index(self) -> SealIndex:
         """Index of the seal itself."""
-        return self.seals[-1].index
+        return self.known.index
 
     def extra(self, name: str) -> bytes:
         """Return a document of the seal. Blocks.
@@ -86,28 +90,31 @@ def read_seals(
     Raises:
         SealError: A part is damaged, missing or of another conversation, or a limit is exceeded.
     """
-    indexes: dict[str, SealIndex] = {}
+    indexes: dict[str, _Found] = {}
     packs: dict[str, Slot] = {}
     extras: defaultdict[str, list[Slot]] = defaultdict(list)
     for part in parts:
         for name, slot in members(part):
             if name == INDEX_MEMBER:
-                sha256, index = _read_index(slot, limits)
-                indexes[sha256] = index
+                found = _read_head(slot, limits)
+                indexes[found.sha256] = found
             elif name.startswith("seal/packs/"):
                 packs[name.rpartition("/")[2]] = slot
             else:
                 extras[name.rpartition("/")[2]].append(slot)
-    seals = _linked(_head(indexes, turn_number, index_sha256), indexes, limits)
-    contents = _contents(seals)
+    newest = _newest(indexes, turn_number, index_sha256)
+    index = _read_index(newest, limits)
+    seals = _linked(index, indexes)
+    contents = _contents(index, seals)
     _check_packs(seals, contents, packs)
-    return SealChain(seals=seals, contents=contents, packs=packs, extras=extras)
+    known = KnownSeal(index=index, index_sha256=newest.sha256)
+    return SealChain(known=known, seals=seals, contents=contents, packs=packs, extras=extras)
 
 
-def needed_packs(index: SealIndex, contents: Sequence[Content]) -> list[tuple[int, SealPack]]:
+def needed_packs(seal: SealHead, contents: Sequence[Content]) -> list[tuple[int, SealPack]]:
     """Return the packs that hold these contents, each with the place where it begins in the stream."""
     needed, begin, position = [], 0, 0
-    for pack in index.packs:
+    for pack in seal.packs:
         end = begin + pack.size_bytes
         while position < len(contents) and contents[position].end <= begin:
             position += 1
@@ -117,85 +124,106 @@ def needed_packs(index: SealIndex, contents: Sequence[Content]) -> list[tuple[in
     return needed
 
 
-def _read_index(slot: Slot, limits: SealLimits) -> tuple[str, SealIndex]:
-    what = f"the index in {slot.part.name!r}"
-    data = expand(read_slot(slot), limits.max_index_bytes, what)
+@dataclass(frozen=True)
+class _Found:
+    """An index among the parts; read whole only if it is the newest one, since the others are proven by their hash."""
+
+    sha256: str
+    slot: Slot
+    head: SealHead
+
+
+def _read_head(slot: Slot, limits: SealLimits) -> _Found:
+    data = _index_bytes(slot, limits)
+    return _Found(hashlib.sha256(data).hexdigest(), slot, _decoded(SealHead, data, slot))
+
+
+def _read_index(found: _Found, limits: SealLimits) -> SealIndex:
+    data = _index_bytes(found.slot, limits)
+    if hashlib.sha256(data).hexdigest() != found.sha256:
+        raise SealError(f"the part {found.slot.part.name!r} changed while it was read; fetch it again")
+    index = _decoded(SealIndex, data, found.slot)
+    if index.chain_length > limits.max_chain or len(index.entries) > limits.max_entries:
+        bounds = f"{limits.max_chain} seals or {limits.max_entries} entries"
+        raise SealError(f"the seal of turn {index.turn_number} is above the limit of {bounds}")
+    if sum(entry.size for entry in index.entries) > limits.max_tree_bytes:
+        raise SealError(f"the seal of turn {index.turn_number} unpacks to more than {limits.max_tree_bytes} bytes")
+    return index
+
+
+def _index_bytes(slot: Slot, limits: SealLimits) -> bytes:
+    if slot.size > limits.max_index_bytes:
+        raise SealError(f"the index in {slot.part.name!r} has more than {limits.max_index_bytes} bytes")
+    return expand(read_slot(slot), limits.max_index_bytes, f"the index in {slot.part.name!r}")
+
+
+def _decoded(model: type[_Head], data: bytes, slot: Slot) -> _Head:
     try:
-        index = SealIndex.decoded(data)
+        return model.decoded(data)
     except ValueError as error:
-        raise SealError(f"{what} cannot be used: {str(error)[:300]}") from error
-    return hashlib.sha256(data).hexdigest(), index
+        raise SealError(f"the index in {slot.part.name!r} cannot be used: {str(error)[:300]}") from error
 
 
-def _head(indexes: Mapping[str, SealIndex], turn_number: int | None, index_sha256: str | None) -> str:
+def _newest(indexes: Mapping[str, _Found], turn_number: int | None, index_sha256: str | None) -> _Found:
     if not indexes:
         raise SealError("none of the parts holds an index; fetch the last part of the seal too")
     if index_sha256 is not None:
         if index_sha256 not in indexes:
             raise SealError(f"the seal with the index {index_sha256!r} is not among the parts, or was changed")
-        found = [index_sha256]
+        found = [indexes[index_sha256]]
     else:
-        continued = {reference.index_sha256 for index in indexes.values() for reference in index.chain}
-        found = [sha256 for sha256 in indexes if turn_number is not None or sha256 not in continued]
+        continued = {reference.index_sha256 for item in indexes.values() for reference in item.head.chain}
+        found = [item for item in indexes.values() if turn_number is not None or item.sha256 not in continued]
     if turn_number is not None:
-        found = [sha256 for sha256 in found if indexes[sha256].turn_number == turn_number]
+        found = [item for item in found if item.head.turn_number == turn_number]
     if len(found) != 1:
-        turns = sorted(index.turn_number for index in indexes.values())
+        turns = sorted(item.head.turn_number for item in indexes.values())
         wanted = "newest seal" if turn_number is None else f"seal of turn {turn_number}"
         raise SealError(f"the parts hold {len(found)} candidates for the {wanted} (turns {turns[:20]}); name the turn and its index")
     return found[0]
 
 
-def _linked(head: str, indexes: Mapping[str, SealIndex], limits: SealLimits) -> tuple[KnownSeal, ...]:
-    """Return the chain of a seal, each index held against the hash by which it is named."""
-    index = indexes[head]
-    if index.chain_length > limits.max_chain or len(index.entries) > limits.max_entries:
-        raise SealError(
-            f"the seal of turn {index.turn_number} is above the limit of {limits.max_chain} seals or {limits.max_entries} entries"
-        )
-    if sum(entry.size for entry in index.entries) > limits.max_tree_bytes:
-        raise SealError(f"the seal of turn {index.turn_number} unpacks to more than {limits.max_tree_bytes} bytes")
-    seals = []
+def _linked(index: SealIndex, indexes: Mapping[str, _Found]) -> tuple[SealHead, ...]:
+    """Return the chain of a seal, each earlier one by the hash that names it."""
+    seals: list[SealHead] = []
     for position, reference in enumerate(index.chain):
-        earlier = indexes.get(reference.index_sha256)
-        if earlier is None:
+        if reference.index_sha256 not in indexes:
             raise SealError(f"the seal of turn {reference.turn_number} is missing, on which that of turn {index.turn_number} builds")
-        if (
-            earlier.turn_number != reference.turn_number
-            or earlier.chain != index.chain[:position]
-            or reference.turn_number >= index.turn_number
-        ):
+        earlier = indexes[reference.index_sha256].head
+        fits = earlier.turn_number == reference.turn_number < index.turn_number and earlier.chain == index.chain[:position]
+        if not fits:
             raise SealError(f"the seal of turn {index.turn_number} does not continue that of turn {reference.turn_number}")
-        seals.append(KnownSeal(index=earlier, index_sha256=reference.index_sha256))
-    return (*seals, KnownSeal(index=index, index_sha256=head))
+        seals.append(earlier)
+    return (*seals, index)
 
 
-def _contents(seals: Sequence[KnownSeal]) -> list[list[Content]]:
+def _contents(index: SealIndex, seals: Sequence[SealHead]) -> list[list[Content]]:
     """Return what the newest tree needs, by seal; every content lies within its seal's stream and none overlaps another."""
     files: defaultdict[tuple[int, int], list[SealEntry]] = defaultdict(list)
-    for entry in seals[-1].index.entries:
+    for entry in index.entries:
         if entry.kind == "file" and entry.size:
             files[entry.seal, entry.start].append(entry)
     contents: list[list[Content]] = [[] for _ in seals]
     ends = [0] * len(seals)
-    for (seal, start), entries in sorted(files.items()):
-        if start < ends[seal] or any((entry.size, entry.content) != (entries[0].size, entries[0].content) for entry in entries):
-            raise SealError(f"the index contradicts itself about where {entries[0].path[:80]!r} lies")
-        content = Content(start=start, entries=tuple(entries))
-        ends[seal] = content.end
-        contents[seal].append(content)
-    for seal, known in zip(ends, seals, strict=True):
-        if seal > known.index.stream_bytes:
-            raise SealError(f"the seal of turn {known.index.turn_number} holds less than a later one expects of it")
+    for (position, start), entries in sorted(files.items()):
+        first = entries[0]
+        differ = any((entry.size, entry.content) != (first.size, first.content) for entry in entries[1:])
+        if start < ends[position] or differ:
+            raise SealError(f"the index contradicts itself about where {first.path[:80]!r} lies")
+        ends[position] = start + first.size
+        contents[position].append(Content(start=start, end=ends[position], entries=tuple(entries)))
+    for end, seal in zip(ends, seals, strict=True):
+        if end > seal.stream_bytes:
+            raise SealError(f"the seal of turn {seal.turn_number} holds less than a later one expects of it")
     return contents
 
 
-def _check_packs(seals: Sequence[KnownSeal], contents: Sequence[Sequence[Content]], packs: Mapping[str, Slot]) -> None:
-    for known, wanted in zip(seals, contents, strict=True):
-        for _, pack in needed_packs(known.index, wanted):
+def _check_packs(seals: Sequence[SealHead], contents: Sequence[Sequence[Content]], packs: Mapping[str, Slot]) -> None:
+    for seal, wanted in zip(seals, contents, strict=True):
+        for _, pack in needed_packs(seal, wanted):
             slot = packs.get(pack.sha256)
             if slot is None:
-                name = part_name(known.index.stem, pack.part)
-                raise SealError(f"the part {name!r} of turn {known.index.turn_number} is missing; fetch it too")
+                name = part_name(seal.stem, pack.part)
+                raise SealError(f"the part {name!r} of turn {seal.turn_number} is missing; fetch it too")
             if slot.size != pack.stored_bytes or (pack.codec == "raw" and slot.size != pack.size_bytes):
-                raise SealError(f"a pack in {slot.part.name!r} does not have the size that turn {known.index.turn_number} states")
+                raise SealError(f"a pack in {slot.part.name!r} does not have the size that turn {seal.turn_number} states")

@@ -24,7 +24,7 @@ from runner_image.seals.pack import ahead, unpack, worker_count
 from runner_image.seals.parts import read_slot
 from runner_image.seals.reader import Content, SealChain, needed_packs
 from runner_image.seals.walk import FOLDER_FLAGS, open_root
-from workflow_schemas.seal import SealEntry, SealIndex, SealPack, path_bytes
+from workflow_schemas.seal import SealEntry, SealHead, SealPack, path_bytes
 
 _STAGING = ".seal-being-restored-"
 _CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -80,7 +80,7 @@ def restore(chain: SealChain, root: Path, *, limits: SealLimits = DEFAULT_LIMITS
         raise SealError(f"the seal of turn {index.turn_number} could not be restored: {error.strerror or error}") from error
     finally:
         os.close(top)
-    known = KnownSeal(index=index, index_sha256=chain.seals[-1].index_sha256, stamps=MappingProxyType(tree.stamps), device=device)
+    known = KnownSeal(index=index, index_sha256=chain.known.index_sha256, stamps=MappingProxyType(tree.stamps), device=device)
     names = tuple(extra.name for extra in index.extras)
     return Restored(known=known, tree_sha256=index.tree_sha256, files=len(tree.stamps), size_bytes=size, extras=names)
 
@@ -135,9 +135,9 @@ class _Load:
     """The content that begins in it and goes on in the next one."""
 
 
-def _loads(index: SealIndex, contents: Sequence[Content]) -> list[_Load]:
+def _loads(seal: SealHead, contents: Sequence[Content]) -> list[_Load]:
     loads, position = [], 0
-    for begin, pack in needed_packs(index, contents):
+    for begin, pack in needed_packs(seal, contents):
         end, first = begin + pack.size_bytes, position
         while first < len(contents) and contents[first].start < begin:  # began in an earlier pack
             first += 1
@@ -191,10 +191,10 @@ class _Tree:
         """Write all files. Workers unpack and prove; writing is many short calls, which threads would only slow down."""
         for entry in self.entries:
             if entry.kind == "file" and not entry.size:
-                self.write(Content(start=0, entries=(entry,)), b"")
+                self.write(Content(start=0, end=0, entries=(entry,)), b"")
         with ThreadPoolExecutor(worker_count(), "seal-unpack") as workers:
-            for known, contents in zip(chain.seals, chain.contents, strict=True):
-                loads = _loads(known.index, contents)
+            for seal, contents in zip(chain.seals, chain.contents, strict=True):
+                loads = _loads(seal, contents)
                 with closing(ahead([partial(_proven, chain, load) for load in loads], workers)) as pieces:
                     self._write_stream(loads, pieces)
 

@@ -12,6 +12,7 @@ from tests.runner_image.seals import trees
 from workflow_schemas.seal import SealIndex
 
 
+@pytest.mark.timeout(400)  # some 10 s alone; all of 200 trees also on a machine that is busy
 @settings(max_examples=200, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(turns=trees.turns)
 def test_every_turn_of_a_random_chain_comes_back(turns: list[list[trees.Edit]]) -> None:

@@ -78,7 +78,7 @@ def test_an_index_from_elsewhere_makes_no_file_pass_as_unchanged(root: Path, out
     before = (root / "README.md").stat()
     (root / "README.md").write_text("# HELLO\n")
     os.utime(root / "README.md", ns=(before.st_atime_ns, before.st_mtime_ns))
-    parent = read_seals(first.parts).seals[-1]
+    parent = read_seals(first.parts).known
     second = write_seal(root, out, stem="turn-002-seal", turn_number=2, parent=parent, trust="always")
     assert not parent.stamps
     assert second.new_bytes == len("# HELLO\n")
@@ -187,7 +187,7 @@ def test_files_that_change_all_the_time_never_make_a_false_index(root: Path, out
 def test_documents_travel_as_plain_members(root: Path, out: Path, tmp_path: Path) -> None:
     """Anybody can read them with tar; the first member is the folder that the platform's gate wants to see."""
     (tmp_path / "log").write_text("line\n")
-    extras = {"transcript.jsonl": b"{}\n", "events.jsonl": tmp_path / "log", "absent.txt": tmp_path / "absent"}
+    extras: dict[str, bytes | Path] = {"transcript.jsonl": b"{}\n", "events.jsonl": tmp_path / "log", "absent.txt": tmp_path / "absent"}
     written = write_seal(root, out, stem="turn-001-seal", turn_number=1, extras=extras)
     chain = read_seals(written.parts)
     with tarfile.open(written.parts[0]) as archive:
