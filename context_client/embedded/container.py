@@ -14,9 +14,10 @@ from typing import Any
 import anyio
 import httpx
 
-from context_client.embedded.blobs import BlobFolder, Spool
+from context_client.embedded.blobs import Spool
 from context_client.embedded.problems import BAD_JSON, NETWORK, TIMED_OUT, SandboxUnreachable, thrown, to_json
 from context_client.embedded.provider import SandboxEndpoint
+from context_client.embedded.storage import Blobs
 from context_client.multipart import content_type_of, enclose
 
 API_VERSION = "2024-10-02-preview"
@@ -84,7 +85,7 @@ class SandboxLine:
                 raise thrown(BAD_JSON, f"the sandbox lists more than {_MOST_ITEMS} files; pack them into one archive")
         return found
 
-    async def upload(self, file_name: str, blobs: BlobFolder, file_path: str, size_bytes: int) -> bool:
+    async def upload(self, file_name: str, blobs: Blobs, file_path: str, size_bytes: int) -> bool:
         """Send a stored file; False if the sandbox refuses it.
 
         Raises:

@@ -7,7 +7,7 @@ the caller learns it from the 500.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from context_client.embedded.blobs import BlobFolder, Spool
+from context_client.embedded.blobs import Spool
 from context_client.embedded.gate import (
     Pass,
     Refusal,
@@ -19,8 +19,9 @@ from context_client.embedded.gate import (
 )
 from context_client.embedded.identifiers import new_file_id, normalised_upn, now_nanoseconds, timestamp
 from context_client.embedded.problems import ANY_EXCEPTION, Problem, refused, thrown
-from context_client.embedded.records import FILE_RECORD, Document, RecordStore
+from context_client.embedded.records import FILE_RECORD, Document
 from context_client.embedded.settings import FilePolicy
+from context_client.embedded.storage import Blobs, Records
 from context_client.models import NOT_APPLICABLE
 
 
@@ -63,7 +64,7 @@ class NewFile:
 class FileService:
     """Creates, finds and deletes files of users."""
 
-    def __init__(self, *, records: RecordStore, blobs: BlobFolder, instance_id: str, policy: FilePolicy) -> None:
+    def __init__(self, *, records: Records, blobs: Blobs, instance_id: str, policy: FilePolicy) -> None:
         self._records = records
         self._blobs = blobs
         self._instance_id = instance_id

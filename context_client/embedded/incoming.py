@@ -13,9 +13,10 @@ from python_multipart import MultipartParser
 from python_multipart.exceptions import MultipartParseError
 from starlette.requests import Request
 
-from context_client.embedded.blobs import BlobFolder, Spool
+from context_client.embedded.blobs import Spool
 from context_client.embedded.problems import invalid, plain
 from context_client.embedded.requests import check_length, too_large
+from context_client.embedded.storage import Blobs
 from context_client.multipart import file_name_of, parameters_of
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class IncomingFile:
 
 
 @asynccontextmanager
-async def incoming_file(request: Request, blobs: BlobFolder, limit_bytes: int) -> AsyncIterator[IncomingFile]:
+async def incoming_file(request: Request, blobs: Blobs, limit_bytes: int) -> AsyncIterator[IncomingFile]:
     """Read the form's first file; its bytes are gone after the block unless they were stored.
 
     Raises:

@@ -4,13 +4,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from context_client.embedded.blobs import BlobFolder, open_blobs
+from context_client.embedded.blobs import open_blobs
 from context_client.embedded.files import FileService
 from context_client.embedded.lines import open_lines
 from context_client.embedded.provider import SandboxProvider
 from context_client.embedded.records import open_records
 from context_client.embedded.sessions import SessionService
 from context_client.embedded.settings import EmbeddedSettings
+from context_client.embedded.storage import Blobs, Records
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +24,7 @@ class ContextService:
     sessions: SessionService
     """Code sessions."""
 
-    blobs: BlobFolder
+    blobs: Blobs
     """Where incoming bytes wait and stored ones lie."""
 
 
@@ -36,9 +37,19 @@ async def open_service(settings: EmbeddedSettings, *, providers: Mapping[str, Sa
         providers: Where sandboxes come from, by wire name; their owner opens and closes them.
     """
     async with AsyncExitStack() as stack:
-        blobs = await stack.enter_async_context(open_blobs(settings.folder, settings.instance_id))
-        records = await stack.enter_async_context(open_records(settings.folder / "records.sqlite3", settings.instance_id))
+        records, blobs = await _open_storage(settings, stack)
         lines = await stack.enter_async_context(open_lines(answer_limit=settings.answer_limit_bytes))
         files = FileService(records=records, blobs=blobs, instance_id=settings.instance_id, policy=settings.files)
         sessions = SessionService(records=records, blobs=blobs, files=files, lines=lines, providers=dict(providers), settings=settings)
         yield ContextService(files=files, sessions=sessions, blobs=blobs)
+
+
+async def _open_storage(settings: EmbeddedSettings, stack: AsyncExitStack) -> tuple[Records, Blobs]:
+    if settings.azure is not None:
+        from context_client.embedded.azure_storage import open_azure  # needs packages only this choice needs
+
+        stores = await stack.enter_async_context(open_azure(settings, settings.azure))
+        return stores.records, stores.blobs
+    blobs = await stack.enter_async_context(open_blobs(settings.folder, settings.instance_id))
+    records = await stack.enter_async_context(open_records(settings.folder / "records.sqlite3", settings.instance_id))
+    return records, blobs

@@ -11,7 +11,6 @@ from typing import Any
 
 import anyio
 
-from context_client.embedded.blobs import BlobFolder
 from context_client.embedded.container import SandboxLine, StoredItem, unreachable_execution
 from context_client.embedded.files import FileService, NewFile
 from context_client.embedded.identifiers import (
@@ -25,9 +24,10 @@ from context_client.embedded.lines import SandboxLines
 from context_client.embedded.overrides import OverrideProvider, override_host_problem
 from context_client.embedded.problems import CONTEXT_SERVICE, Problem, SandboxUnreachable, thrown
 from context_client.embedded.provider import SandboxProvider
-from context_client.embedded.records import SESSION_RECORD, UPLOAD_RECORD, Document, RecordStore
+from context_client.embedded.records import SESSION_RECORD, UPLOAD_RECORD, Document
 from context_client.embedded.requests import CreateRequest
 from context_client.embedded.settings import EmbeddedSettings
+from context_client.embedded.storage import Blobs, Records
 
 _log = logging.getLogger(__name__)
 _LANGUAGES = ("Python", "CSharp")
@@ -39,8 +39,8 @@ class SessionService:
     def __init__(
         self,
         *,
-        records: RecordStore,
-        blobs: BlobFolder,
+        records: Records,
+        blobs: Blobs,
         files: FileService,
         lines: SandboxLines,
         providers: Mapping[str, SandboxProvider],

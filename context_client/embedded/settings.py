@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
+from context_client.embedded.azure_settings import AzureStorage
 from context_client.embedded.provider import DEFAULT_PROVIDER_NAME
 
 _MIB = 1024 * 1024
@@ -47,6 +48,10 @@ class EmbeddedSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     folder: Path = Field(description="Where records and files are kept; made if absent, owner only.")
+    azure: AzureStorage | None = Field(
+        default=None,
+        description="Keeps records and files in the platform's own accounts; the folder then only holds files on their way in.",
+    )
     instance_id: str = Field(min_length=1, description="The one instance it serves; others get 403.")
     api_key: SecretStr = Field(description="The key callers must send; whoever has it can act as any user.")
     api_key_header: str = Field(default="X-API-KEY", description="Header that carries the key.")

@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-from urllib.parse import urlsplit
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
-
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-
-
-def _is_protected_address(value: str) -> str:
-    parts = urlsplit(value)
-    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in LOOPBACK):
-        raise ValueError("must begin with https:// (http:// only on this machine itself, for an emulator)")
-    return value.rstrip("/")
-
-
-Address = Annotated[str, AfterValidator(_is_protected_address)]
+from context_client.embedded.azure_settings import AccountAddress, is_on_this_machine
 
 
 class CosmosSettings(BaseModel):
@@ -25,7 +12,7 @@ class CosmosSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    endpoint: Address
+    endpoint: AccountAddress
     """Address of the Cosmos DB account."""
     key: SecretStr | None = None
     """Key of that account; without one the process's own Azure identity is used (preferred)."""
@@ -33,7 +20,7 @@ class CosmosSettings(BaseModel):
     """The database; the platform's is called `database`."""
     container: str = Field(default="ClaudeCode", min_length=1)
     """The container, partitioned by `/pk`; it belongs to this service alone."""
-    blob_endpoint: Address
+    blob_endpoint: AccountAddress
     """Address of the storage account's blob service."""
     blob_key: SecretStr | None = None
     """Key of that account; without one the process's own Azure identity is used (preferred)."""
@@ -55,4 +42,4 @@ class CosmosSettings(BaseModel):
     @property
     def is_local(self) -> bool:
         """Whether the account is an emulator on this machine."""
-        return urlsplit(self.endpoint).hostname in LOOPBACK
+        return is_on_this_machine(self.endpoint)

@@ -33,8 +33,9 @@ EDGES: Mapping[str, tuple[str, ...]] = {
         "orchestration_service/operations/cosmos_account.py",
         "orchestration_service/operations/cosmos_documents.py",
         "orchestration_service/operations/cosmos_errors.py",
-        "context_client/embedded/cosmos_blobs.py",
-        "context_client/embedded/cosmos_records.py",
+        "context_client/embedded/azure_blobs.py",
+        "context_client/embedded/azure_records.py",
+        "context_client/embedded/azure_storage.py",
         "context_client/embedded/sandboxes/dynamic_sessions.py",
     ),
     # not for us at all
