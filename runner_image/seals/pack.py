@@ -24,11 +24,11 @@ else:
     from backports import zstd
 
 _T = TypeVar("_T")
-_PACK_BYTES = 4 * 1024 * 1024
+_PACK_BYTES = 1024 * 1024  # 4 MiB pack 1 % better, take a tenth longer to unpack and four times the memory
 _LEVEL = 3
 _WORTH = 0.97
 _WINDOW_LOG_MAX = 24
-_AHEAD = 3
+_AHEAD = 4
 
 
 class _Packed(NamedTuple):

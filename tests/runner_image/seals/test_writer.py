@@ -264,3 +264,29 @@ def test_unreadable_files_are_named(short_directory: Path) -> None:
         os.chown(place, 65534, 65534)
     done = subprocess.run([sys.executable, "-c", UNREADABLE, *places], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "file closed | closed open", done.stderr
+
+
+CLOSED_FOLDERS = """
+import os, sys
+from pathlib import Path
+from runner_image.seals import hash_tree, read_seals, restore, write_seal
+os.setgid(65534); os.setuid(65534)
+root, back = map(Path, sys.argv[1:])
+(root / "a" / "b").mkdir(parents=True); (root / "a" / "b" / "x").write_text("x"); (root / "a" / "b" / "x").chmod(0o444)
+(root / "a" / "b").chmod(0o555); (root / "a").chmod(0o555)
+written = write_seal(root, root.parent, stem="s", turn_number=1)
+restore(read_seals(written.parts), back)
+print(hash_tree(back) == written.index.tree_sha256, oct((back / "a").stat().st_mode))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user, whom folders can forbid writing")
+def test_folders_that_forbid_writing_come_back(short_directory: Path) -> None:
+    """They are filled first and closed at the very end."""
+    places = [short_directory / "root", short_directory / "back"]
+    for place in places:
+        place.mkdir()
+        os.chown(place, 65534, 65534)
+    short_directory.chmod(0o777)
+    done = subprocess.run([sys.executable, "-c", CLOSED_FOLDERS, *places], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "True 0o40555", done.stderr
