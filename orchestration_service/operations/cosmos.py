@@ -73,11 +73,12 @@ class CosmosOperations(anyio.AsyncContextManagerMixin):
         await self._index.enlist(new.instance_id, new.operation_id)
         head, request = await self._documents(new)
         outcome = await self._storage.documents.write(head["pk"], Create(head), Create(request))
-        found = await self._storage.head(new.operation_id)
-        if not outcome.is_done and found["token"] != head["token"]:
-            await self._storage.values.forget(request)
-            return await self._repeated(found, new)
-        return Created(await self._storage.operation(await self._numbered(found)), is_new=True)
+        if not outcome.is_done:
+            found = await self._storage.head(new.operation_id)
+            if found["token"] != head["token"]:  # ours would be from a try whose answer was lost
+                await self._storage.values.forget(request)
+                return await self._repeated(found, new)
+        return Created(await self._storage.operation(await self._numbered(head)), is_new=True)
 
     async def get(self, instance_id: str, operation_id: str) -> Operation | None:
         """Return an operation, or None when there is none."""
@@ -124,8 +125,11 @@ class CosmosOperations(anyio.AsyncContextManagerMixin):
         """End an operation, result and status at once; the first end stays unless ``adopt`` is set."""
         packed: Document | None = None
         async for _ in attempts(f"the operation {operation_id!r}"):
-            head = await self._numbered(await self._storage.head(operation_id))
+            head = await self._storage.head(operation_id)
             check(head, claim)
+            if not head["turn_number"]:
+                await self._numbered(head)
+                continue
             may_replace = adopt and not (head["status"] == "Completed" and status == "Failed")
             if head["status"] != "InProgress" and not may_replace:
                 await self._settle(head)
@@ -244,7 +248,7 @@ class CosmosOperations(anyio.AsyncContextManagerMixin):
             return head
         number = await self._conversations.number(head)
         await self._storage.write(head["operation_id"], changes={"turn_number": number}, where="c.turn_number = 0")
-        return await self._storage.head(head["operation_id"])
+        return {**head, "turn_number": number}
 
     async def _settle(self, head: Document) -> None:
         """Tell the lists that an operation has ended; repeated by whoever finds that this is missing."""

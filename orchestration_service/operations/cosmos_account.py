@@ -24,7 +24,7 @@ EXPIRE_BY_DOCUMENT = -1
 INDEXING: Mapping[str, Any] = {
     "indexingMode": "consistent",
     "includedPaths": [
-        {"path": f"/{name}/?"} for name in ("kind", "direction", "sequence", "last", "is_finished", "updated_at", "turn", "pk", "id")
+        {"path": f"/{name}/?"} for name in ("kind", "direction", "sequence", "last", "is_finished", "updated_at", "turn", "pk")
     ],
     "excludedPaths": [{"path": "/*"}],
 }

@@ -10,7 +10,7 @@ from orchestration_service.errors import OperationUnknown
 from orchestration_service.operations.cosmos_conversations import CosmosConversations
 from orchestration_service.operations.cosmos_documents import Document
 from orchestration_service.operations.cosmos_runs import CosmosRuns
-from orchestration_service.operations.cosmos_storage import CosmosStorage, as_text, attempts, check
+from orchestration_service.operations.cosmos_storage import CosmosStorage, as_text, attempts
 from orchestration_service.operations.lease import Claim
 
 
@@ -35,7 +35,7 @@ class CosmosLeases:
             head = await self._storage.head(operation_id)
             lease = head["lease"]
             if lease is not None and lease["token"] == token:  # from a try whose answer was lost
-                return await self._fenced(head, token)
+                return await self._fenced(head)
             now = self._storage.clock()
             if head["status"] == "InProgress":
                 if await self._conversations.is_waiting(head):
@@ -56,7 +56,7 @@ class CosmosLeases:
             }
             taken_head = {**head, "lease": taken, "generation": head["generation"] + 1}
             if (await self._storage.documents.replace(taken_head)).is_done:
-                return await self._fenced(taken_head, token)
+                return await self._fenced(taken_head)
         raise AssertionError("attempts() ends by raising")
 
     async def renew(self, claim: Claim, seconds: float) -> Claim:
@@ -105,16 +105,12 @@ class CosmosLeases:
         until = now + timedelta(seconds=lease["seconds"])
         return {**lease, "granted_at": as_text(now), "until": as_text(until)}
 
-    async def _fenced(self, head: Document, token: str) -> Claim:
+    async def _fenced(self, head: Document) -> Claim:
         """Hand a claim out once no earlier owner can write any more, also not where a batch does not reach."""
         claim = Claim(
             operation_id=head["operation_id"], owner=head["lease"]["owner"], generation=head["generation"], until=head["lease"]["until"]
         )
-        for run_id in head["runs"]:
+        for run_id in head["runs"]:  # complete: the etag we claimed over was read with it, and no older claim can add one now
             await self._runs.fence(run_id, claim)
         await self._conversations.fence(head, claim)
-        current = await self._storage.head(claim.operation_id)
-        check(current, claim)
-        for run_id in set(current["runs"]) - set(head["runs"]):  # entered between our reading and our claim
-            await self._runs.fence(run_id, claim)
         return claim

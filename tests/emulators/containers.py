@@ -15,6 +15,8 @@ from tests.emulators.servers import AZURITE_ACCOUNT, Emulator
 
 AZURITE_IMAGE = "mcr.microsoft.com/azure-storage/azurite:3.35.0"
 COSMOS_IMAGE = "mcr.microsoft.com/cosmosdb/linux/azure-cosmos-emulator:vnext-preview"
+COSMOS_CONTAINER_KEY = "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw=="
+"""The key every emulator of Microsoft's takes; published, and no secret."""
 PULL_SECONDS = 300
 
 
@@ -31,7 +33,7 @@ def azurite_container() -> Iterator[Emulator]:
 
 @contextmanager
 def cosmos_container() -> Iterator[Emulator]:
-    """Run Microsoft's emulator in a container; it takes Azure's published emulator key."""
+    """Run Microsoft's emulator in a container; its key is `COSMOS_CONTAINER_KEY`."""
     with _container(COSMOS_IMAGE, 8081, "--protocol http", "Gateway=OK") as url:
         yield Emulator(url)
 
