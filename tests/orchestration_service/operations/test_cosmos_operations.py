@@ -199,3 +199,24 @@ async def test_unfinished_operations_are_listed_in_many_partitions(settings: Cos
 def test_an_address_without_protection_is_refused(address: str) -> None:
     with pytest.raises(ValidationError, match="https"):
         CosmosSettings(endpoint=address, blob_endpoint="https://account.example")
+
+
+async def test_calls_cut_at_any_moment_are_completed_by_their_repetition(settings: CosmosSettings) -> None:
+    """Acceptance and end of 12 operations, each cut a little later than the one before: no turn number is doubled, nothing stays unfinished."""
+    async with CosmosOperations(settings) as store:
+        for number in range(12):
+            with anyio.move_on_after(number / 400):
+                await store.create(new(f"op-{number}", conversation="c"))
+            await store.unfinished("i")  # a reconciler that looks in between does no harm
+            await store.create(new(f"op-{number}", conversation="c"))
+        accepted = [await store.get("i", f"op-{number}") for number in range(12)]
+        assert [operation.turn_number for operation in accepted if operation] == list(range(1, 13))
+        for number in range(12):
+            claim = await store.claim(f"op-{number}", "one", 30)
+            assert claim is not None, "the end of the turn before was lost"
+            answer = CompletionResponse(operation_id=f"op-{number}", completion="done")
+            with anyio.move_on_after(number / 1000):
+                await store.finish(f"op-{number}", "Completed", answer, claim=claim)
+            ended = await store.finish(f"op-{number}", "Completed", answer, claim=claim)
+            assert ended.result is not None
+        assert await store.unfinished("i") == []
