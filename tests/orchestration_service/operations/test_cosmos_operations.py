@@ -202,7 +202,7 @@ def test_an_address_without_protection_is_refused(address: str) -> None:
 
 
 async def test_calls_cut_at_any_moment_are_completed_by_their_repetition(settings: CosmosSettings) -> None:
-    """Acceptance and end of 12 operations, each cut a little later than the one before: no turn number is doubled, nothing stays unfinished."""
+    """Acceptance and end of 12 operations, each cut a little later than the last: no turn number is doubled, nothing stays unfinished."""
     async with CosmosOperations(settings) as store:
         for number in range(12):
             with anyio.move_on_after(number / 400):
