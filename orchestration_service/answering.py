@@ -32,6 +32,7 @@ _REMARK_CHARACTERS = 500
 _LABELS: Mapping[str, str] = {
     "patch": "Patch",
     "workspace": "Workspace archive",
+    "seal": "Seal of the turn",
     "events": "Event log",
     "log": "Log",
     "manifest": "Manifest",
@@ -212,7 +213,7 @@ def _receipt_text(receipt: Receipt, manifest: RunManifest) -> str:
             patch += "patch proven to apply" if manifest.patch.proven else f"patch not proven: {manifest.patch.reason}"
     usage = receipt.usage
     facts = [
-        f"turn {receipt.turn_number}, {receipt.workspace} workspace",
+        f"turn {receipt.turn_number}, {receipt.began.workspace} workspace",
         f"ended: {receipt.end_reason}",
         f"{receipt.seconds:.0f} s",
         f"{usage.model_calls} model calls, {usage.total_tokens:,} tokens",

@@ -1,7 +1,7 @@
 """Answers the model calls of one turn: route, credentials, budget, usage. The sandbox knows none of them."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -10,6 +10,14 @@ from orchestration_service.brokers.route import ModelRoute
 from orchestration_service.pump import ModelReply, ModelRequest
 from workflow_schemas.model_stream import error_body
 from workflow_schemas.usage import Usage
+
+_ADVICE: Mapping[str, str] = {
+    "unauthorized": "An administrator has to check the API key of the model's endpoint.",
+    "unreachable": "An administrator has to check the address of the model's endpoint.",
+    "not_a_model": "An administrator has to check the address of the model's endpoint.",
+    "rate_limited": "Try again in a few minutes.",
+    "overloaded": "Try again in a few minutes.",
+}
 
 
 class Broker(Protocol):
@@ -92,4 +100,5 @@ def _failure(answer: ModelAnswer) -> str:
     error = (answer.error or {}).get("error")
     words = str(error.get("message", "")) if isinstance(error, dict) else ""
     tries = f" after {answer.attempts} attempts" if answer.attempts > 1 else ""
-    return f"the model's endpoint answered {answer.status} ({answer.reason.replace('_', ' ')}){tries}: {words}"[:600]
+    advice = _ADVICE.get(answer.reason, "")
+    return f"the model's endpoint answered {answer.status} ({answer.reason.replace('_', ' ')}){tries}: {words[:400]} {advice}".strip()

@@ -12,12 +12,14 @@ from typing import Any
 from context_client import ContextClient
 from orchestration_service.answering import compose
 from orchestration_service.collecting import Collected, collect
+from orchestration_service.conversations import check_profile, find_conversation, go_on_from, with_turn
 from orchestration_service.errors import SandboxLost, SandboxUnavailable, ServiceError, TurnError
 from orchestration_service.model_calls import Broker, ModelCalls
 from orchestration_service.model_routes import ModelRoutes
 from orchestration_service.operations.board import StatusBoard
+from orchestration_service.operations.conversation import Conversation
 from orchestration_service.operations.model import AcceptedTurn, FinalStatus, OperationStore
-from orchestration_service.planning import Planned, SandboxLimits, make_plan
+from orchestration_service.planning import Continuing, Planned, SandboxLimits, make_plan
 from orchestration_service.progress import Progress
 from orchestration_service.pump import Pump
 from orchestration_service.sessions import Session, SessionSettings, open_session
@@ -57,7 +59,6 @@ class Pipeline:
         self._limits = limits
         self._describe_sandbox = describe_sandbox
         self._queues: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._left_in: dict[str, str] = {}
 
     async def run(self, turn: AcceptedTurn) -> None:
         """Carry a turn out and put its end on the board; nothing is raised but a cancellation and a store that fails."""
@@ -91,7 +92,9 @@ class Pipeline:
     async def _turn(self, course: "_Course") -> CompletionResponse:
         turn = course.turn
         operation_id = turn.operation.operation_id
-        course.planned = self._plan(course, continued=False)
+        course.conversation = await find_conversation(self._store, turn.operation)
+        course.planned = self._plan(course)
+        check_profile(course.conversation, course.planned)
         route = self._routes.route(course.planned, turn.operation.upn)
         await self._reached(operation_id, "open", "Opening a sandbox.", {"run_id": course.run_id})
         async with course.step("open"):
@@ -113,18 +116,20 @@ class Pipeline:
         )
         async with course.step("run"):
             manifest = await _follow(pump, course.planned)
-        self._left_in[session.session_id] = manifest.generation
         manifest = _in_own_words(manifest, calls)
         await self._reached(operation_id, "collect", "", {"end_reason": manifest.end_reason})
         await follower.take([{"type": "progress", "at": time.time(), "step": "collect", "message": "Collecting the files."}])
         async with course.step("collect"):
             collected = await _collect(session, manifest, course.planned)
+        if turn.operation.conversation_id:
+            kept = with_turn(course.conversation, turn.operation, course.planned, manifest, collected.files, session.session_id)
+            await self._store.save_conversation(kept)
         receipt = course.receipt(manifest, collected, calls.usage, self._describe_sandbox())
         await self._store.record_step(operation_id, "answer", {"receipt": receipt.model_dump(mode="json")})
         return compose(turn.request, operation_id, course.planned, manifest, receipt)
 
     async def _open(self, course: "_Course") -> Session:
-        """Open the conversation's sandbox and fill it; find out whether its last turn's workspace is still there."""
+        """Open the conversation's sandbox and fill it; find out whether it still holds what the last turn has left."""
         turn = course.turn
         session = await open_session(
             self._context,
@@ -133,9 +138,10 @@ class Pipeline:
             conversation_id=turn.request.session_id or turn.operation.operation_id,
             settings=self._session,
         )
+        live = await self._still_ours(course, session)
+        if (continuing := go_on_from(course.conversation, live=live)) is not None:
+            course.planned = self._plan(course, continuing)
         await session.fill(course.planned.uploads)
-        if await self._still_ours(session, course.run_id):
-            course.planned = self._plan(course, continued=True)
         return session
 
     async def _tidy(self, course: "_Course") -> None:
@@ -147,18 +153,18 @@ class Pipeline:
         except ServiceError as error:
             logger.warning("The run %r was not tidied up: %s", course.run_id, error)
 
-    def _plan(self, course: "_Course", *, continued: bool) -> Planned:
+    def _plan(self, course: "_Course", continuing: Continuing | None = None) -> Planned:
         turn = course.turn
         number = turn.operation.turn_number
-        return make_plan(turn.request, run_id=course.run_id, turn_number=number, limits=self._limits, continued=continued)
+        return make_plan(turn.request, run_id=course.run_id, turn_number=number, limits=self._limits, continuing=continuing)
 
-    async def _still_ours(self, session: Session, run_id: str) -> bool:
+    async def _still_ours(self, course: "_Course", session: Session) -> bool:
         """Whether the sandbox behind the session is the one this conversation's last turn has left."""
-        known = self._left_in.get(session.session_id)
-        if known is None:
+        mark = course.conversation.sandbox if course.conversation else None
+        if mark is None or mark.session_id != session.session_id:
             return False
-        reply = await session.exchange(Exchange(run_id=run_id))
-        return reply.generation == known
+        reply = await session.exchange(Exchange(run_id=course.run_id))
+        return reply.generation == mark.generation
 
     async def _reached(self, operation_id: str, step: str, message: str, data: dict[str, Any]) -> None:
         await self._store.record_step(operation_id, step, data)
@@ -177,6 +183,7 @@ class _Course:
         self.turn = turn
         self.run_id = uuid.uuid4().hex
         self.pump: Pump | None = None
+        self.conversation: Conversation | None = None
         self._started = time.monotonic()
         self._steps: list[StepTime] = []
 
@@ -196,7 +203,8 @@ class _Course:
             turn_number=self.turn.operation.turn_number,
             end_reason=manifest.end_reason,
             detail=manifest.detail,
-            workspace="fresh" if self.planned.plan.fresh_workspace else "continued",
+            began=manifest.began,
+            seal=manifest.seal,
             sandbox="; ".join(part for part in (sandbox, manifest.wall) if part),
             usage=usage,
             seconds=round(time.monotonic() - self._started, 4),

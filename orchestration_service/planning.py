@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from orchestration_service.errors import PlanRefused
-from orchestration_service.prompting import system_prompt
-from workflow_schemas.plan import InputFile, Limits, TurnPlan
+from orchestration_service.prompting import history, system_prompt
+from workflow_schemas.plan import InputFile, Limits, Restore, TurnPlan
 from workflow_schemas.platform import (
     CompletionRequest,
     FileHistoryItem,
@@ -38,6 +38,17 @@ class SandboxLimits:
 
     max_unpacked_bytes: int = 1024 * 1024 * 1024
     """Largest workspace in bytes after unpacking the inputs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Continuing:
+    """The earlier turn that a turn goes on from."""
+
+    agent_session_id: str = ""
+    """Session of the agent at its end."""
+
+    restore: Restore | None = None
+    """What to restore; None when the sandbox is still the one the earlier turn has left."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +83,9 @@ class Planned:
     """What the user should be told about the configuration."""
 
 
-def make_plan(request: CompletionRequest, *, run_id: str, turn_number: int, limits: SandboxLimits, continued: bool = False) -> Planned:
+def make_plan(
+    request: CompletionRequest, *, run_id: str, turn_number: int, limits: SandboxLimits, continuing: Continuing | None = None
+) -> Planned:
     """Plan a turn.
 
     Args:
@@ -80,7 +93,7 @@ def make_plan(request: CompletionRequest, *, run_id: str, turn_number: int, limi
         run_id: Identifier of this run.
         turn_number: Position of the turn in its conversation.
         limits: What the installation grants.
-        continued: Whether the workspace of the conversation is alive; then only this message's files are put into it.
+        continuing: The turn to go on from; then only this message's files are put into the workspace.
 
     Raises:
         PlanRefused: The request or the agent's configuration does not allow a turn; the text says what to change.
@@ -90,25 +103,30 @@ def make_plan(request: CompletionRequest, *, run_id: str, turn_number: int, limi
     properties = reading.properties
     if reading.refusals:
         raise PlanRefused(" ".join(("An administrator has to correct the agent.", *reading.refusals)))
-    continued = continued and properties.workspace_persistence_mode != "none"
-    files = tuple(request.attached_files if continued else request.file_history)
+    if properties.workspace_persistence_mode == "none":
+        continuing = None
+    files = tuple(request.attached_files if continuing else request.file_history)
     names = _unique_names(files)
     granted = _limits(properties, limits)
     plan = TurnPlan(
         run_id=run_id,
         turn_number=turn_number,
         prompt=request.prompt,
-        system_prompt=system_prompt(request, main_prompt, granted, names, continued=continued),
+        system_prompt=system_prompt(main_prompt, granted, names, continued=continuing is not None),
         model=properties.model or model.deployment_name,
         tools=properties.allowed_tools,
         inputs=tuple(InputFile(name=name, kind=_kind(name)) for name in names),
         limits=granted,
         output_stem=f"turn-{turn_number:03d}",
-        fresh_workspace=not continued,
+        fresh_workspace=continuing is None or continuing.restore is not None,
+        restore=continuing.restore if continuing else None,
+        agent_session_id=continuing.agent_session_id if continuing else "",
+        history=history(request),
+        persistence=properties.workspace_persistence_mode,
     )
     return Planned(
         plan=plan,
-        uploads=names,
+        uploads=(*names, *(plan.restore.archives if plan.restore else ())),
         sources=files,
         model=plan.model,
         endpoint=endpoint,

@@ -8,28 +8,24 @@ _MESSAGE_CHARACTERS = 4_000
 _FILES = 50
 
 
-def system_prompt(request: CompletionRequest, main_prompt: Prompt, limits: Limits, inputs: tuple[str, ...], *, continued: bool) -> str:
+def system_prompt(main_prompt: Prompt, limits: Limits, inputs: tuple[str, ...], *, continued: bool) -> str:
     """Return the system prompt of a turn.
 
     Args:
-        request: The completion, for its history.
         main_prompt: The administrator's prompt.
         limits: Limits in force.
         inputs: Names of the files that are put into the workspace.
-        continued: Whether the agent goes on in a live workspace and remembers the conversation itself.
+        continued: Whether the workspace is that of an earlier turn.
     """
     parts = [part.strip() for part in (main_prompt.prefix, main_prompt.suffix) if part.strip()]
-    parts.append(_environment(limits, inputs, continued=continued))
-    if not continued and request.message_history:
-        parts.append(_history(request))
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, _environment(limits, inputs, continued=continued)])
 
 
 def _environment(limits: Limits, inputs: tuple[str, ...], *, continued: bool) -> str:
     files = ", ".join(repr(name) for name in inputs[:_FILES]) or "none"
     if len(inputs) > _FILES:
         files += f" and {len(inputs) - _FILES} more"
-    state = "It is as you left it in the previous turn." if continued else "It holds the files the user attached."
+    state = "It is as it was left at the end of the earlier turn." if continued else "It holds the files the user attached."
     return (
         "# Where you are\n"
         f"You work in a sandbox for one turn of a conversation. The workspace is /workspace. {state} Attached files: {files}.\n"
@@ -45,7 +41,10 @@ def _environment(limits: Limits, inputs: tuple[str, ...], *, continued: bool) ->
     )
 
 
-def _history(request: CompletionRequest) -> str:
+def history(request: CompletionRequest) -> str:
+    """Return the conversation as text for an agent that does not remember it; empty for its first message."""
+    if not request.message_history:
+        return ""
     lines: list[str] = []
     left = _HISTORY_CHARACTERS
     for item in reversed(request.message_history):

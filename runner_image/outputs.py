@@ -32,7 +32,7 @@ _MAX_DELIVERABLES = 50
 _MAX_REMARKS = 30
 _NAME_CHARACTERS = 100
 _OWN = ("changes.patch.txt", "events.jsonl", "log.txt", "workspace.tar", "record.tar", "outputs.tar", "manifest.json")
-Role = Literal["patch", "workspace", "events", "log", "manifest", "output"]
+Role = Literal["patch", "workspace", "seal", "events", "log", "manifest", "output"]
 
 
 @dataclass
@@ -108,6 +108,10 @@ class Outputs:
         content = _ascii(manifest.model_dump_json(indent=1).encode())
         self._write(self.name("manifest.json"), "manifest", lambda file: file.write(content), byte_exact=True)
         self.files = [file for file in self.files if file.role != "manifest"]
+
+    def add_seal(self, part: Path) -> None:
+        """Take a part of the seal over; it was written beside the outputs."""
+        self.files.append(_described(part, "seal", byte_exact=True))
 
     @property
     def _limit(self) -> int:

@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from runner_image.mailbox import Mailbox
 from runner_image.places import Places
-from workflow_schemas.delta import Bodies, compress, expand
+from workflow_schemas.delta import MAX_BODY_BYTES, Bodies, compress, expand
 from workflow_schemas.errors import DeltaError
 from workflow_schemas.mailbox import Message
 from workflow_schemas.model_stream import message_to_sse
@@ -119,6 +119,9 @@ class Relay:
         if calls is None:
             return JSONResponse(_error("invalid_request_error", "no run is active in this sandbox"), status_code=400)
         body = await request.body()
+        if len(body) > MAX_BODY_BYTES:
+            words = f"the request has {len(body)} bytes and would not reach the model; at most {MAX_BODY_BYTES} bytes do"
+            return JSONResponse(_error("request_too_large", words), status_code=413)
         headers = {name: request.headers[name] for name in _HEADERS if name in request.headers}
         status, answer, retry_after = await calls.call(request.url.path, headers, body)
         if self.ready is not None:

@@ -1,7 +1,6 @@
 """One run of a turn inside the sandbox, from the plan to the sealed outputs."""
 
 import asyncio
-import re
 import subprocess
 import time
 import traceback
@@ -10,7 +9,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner_image.errors import AgentError, InputError, RunnerError
+from runner_image.continuing import Continuation, continue_turn
+from runner_image.errors import AgentError, InputError, RunnerError, SealError
 from runner_image.inputs import unpack_inputs
 from runner_image.mailbox import Mailbox
 from runner_image.places import Places
@@ -19,14 +19,13 @@ from runner_image.sealing import Ended, seal
 from runner_image.snapshot import Base, Snapshots
 from runner_image.wall import Wall
 from workflow_schemas.events import Done, Event, Failed, Progress, Warned
-from workflow_schemas.manifest import EndReason
+from workflow_schemas.manifest import Beginning, EndReason
 from workflow_schemas.plan import TurnPlan
 
 if TYPE_CHECKING:
     from runner_image.agent import Agent
 
 _MAX_EVENTS = 5000
-_SESSION = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _WRAP_UP = (
     "Note from the environment: {left:.0f} seconds are left. Stop starting new work, leave the files in a usable state, and answer now "
     "with what is done and what remains."
@@ -57,6 +56,7 @@ class Run:
         self._agent: Agent | None = None
         self._stop: tuple[EndReason, str] | None = None
         self._ended = Ended()
+        self._continuation = Continuation(Beginning())
 
     async def execute(self) -> None:
         """Carry the run out. Whatever goes wrong inside is part of the manifest, never an exception."""
@@ -66,7 +66,7 @@ class Run:
             ended.wall = await self._finding_wall
             await self._prepare()
             await self._work(ended.wall)
-        except InputError as error:
+        except (InputError, SealError) as error:
             ended.reason, ended.detail = "input_error", str(error)
         except RunnerError as error:
             ended.reason, ended.detail = "agent_error", str(error)
@@ -99,19 +99,31 @@ class Run:
             await asyncio.to_thread(_empty, places.outputs)
         except OSError as error:
             self._ended.remarks.append(f"Files of an earlier turn may be among the outputs: {error}")
+        self._continuation = continuation = await asyncio.to_thread(continue_turn, self._plan, places)
+        await self._tell(continuation)
         remarks = await asyncio.to_thread(unpack_inputs, self._plan.inputs, places.data, places.workspace, self._plan.limits)
         for remark in remarks:
             await self.emit(Progress(at=time.time(), step="workspace", message=remark))
+
+    async def _tell(self, continuation: Continuation) -> None:
+        self._ended.continuation = continuation
+        self._ended.remarks += continuation.remarks
+        if continuation.began.from_turn:
+            words = f"The workspace is that of turn {continuation.began.from_turn} ({continuation.began.workspace})."
+            await self.emit(Progress(at=time.time(), step="workspace", message=words))
+        for remark in continuation.remarks:
+            await self.emit(Warned(at=time.time(), message=remark))
 
     async def _work(self, wall: Wall) -> None:
         from runner_image.agent import agent_environment, start_agent  # takes most of a second to import; imported ahead
 
         wrapper = await asyncio.to_thread(wall.install, agent_environment(self._plan))
-        resume = await asyncio.to_thread(self._earlier_session)
+        resume = self._continuation.session(self._plan)
+        plan = self._plan.model_copy(update={"system_prompt": self._continuation.system_prompt(self._plan)})
         complaints: list[str] = []
         async with self._behind_relay(Snapshots(wall)):
             try:
-                async with start_agent(self._plan, wrapper=wrapper, emit=self.emit, resume=resume, log=complaints.append) as agent:
+                async with start_agent(plan, wrapper=wrapper, emit=self.emit, resume=resume, log=complaints.append) as agent:
                     await self.emit(Progress(at=time.time(), step="run", message="The agent is at work."))
                     await self._accompany(agent)
             except AgentError as error:
@@ -140,7 +152,8 @@ class Run:
 
         async def take_base() -> Base:
             self._ended.base = base = await snapshots.base()
-            self._ended.remarks += base.remarks
+            if not self._continuation.began.from_turn:  # later turns begin with what the earlier ones have not committed
+                self._ended.remarks += base.remarks
             return base
 
         base = asyncio.create_task(take_base())
@@ -189,14 +202,6 @@ class Run:
             await self.emit(Failed(at=time.time(), error=ended.detail))
         manifest = await seal(self._plan, self._places, self._generation, ended, self._events)
         await self._mailbox.post("final", {"manifest": manifest.model_dump(mode="json")})
-
-    def _earlier_session(self) -> str | None:
-        """Return the agent's latest session in this sandbox when its workspace is continued."""
-        if self._plan.fresh_workspace:
-            return None
-        found = self._places.agent_config.glob("projects/*/*.jsonl")
-        kept = sorted((path for path in found if _SESSION.fullmatch(path.stem)), key=lambda path: path.stat().st_mtime)
-        return kept[-1].stem if kept else None
 
 
 def _empty(folder: Path) -> None:

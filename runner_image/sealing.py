@@ -6,14 +6,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runner_image.errors import RunnerError
+from runner_image.continuing import TRANSCRIPT, Continuation, remember, transcript
+from runner_image.errors import RunnerError, SealError
 from runner_image.leftovers import end_leftovers
 from runner_image.outputs import Outputs, events_text, log_text
 from runner_image.places import Places
+from runner_image.seals import WrittenSeal, write_seal
 from runner_image.snapshot import Base, Change, Snapshots
 from runner_image.wall import Wall
 from workflow_schemas.events import Event
-from workflow_schemas.manifest import EndReason, RunManifest
+from workflow_schemas.manifest import Beginning, EndReason, RunManifest, SealFacts
 from workflow_schemas.plan import TurnPlan
 from workflow_schemas.usage import Usage
 
@@ -30,6 +32,7 @@ class Ended:
     base: Base | None = None
     wall: Wall | None = None
     remarks: list[str] = field(default_factory=list)
+    continuation: Continuation | None = None
 
 
 async def seal(plan: TurnPlan, places: Places, generation: str, ended: Ended, events: Sequence[Event]) -> RunManifest:
@@ -48,6 +51,7 @@ async def seal(plan: TurnPlan, places: Places, generation: str, ended: Ended, ev
         patch=change.facts if change else None,
         wall=ended.wall.describe() if ended.wall else "none: the agent was not started",
         processes_left=left,
+        began=ended.continuation.began if ended.continuation else Beginning(),
     )
     return await asyncio.to_thread(_write, plan, places, ended, change, manifest, events)
 
@@ -74,19 +78,64 @@ def _write(
     if change is not None and change.patch:
         steps.insert(0, lambda: outputs.text("changes.patch.txt", "patch", change.patch))
     if ended.base is not None:
-        steps.append(lambda: outputs.archive(change, events, _transcript(places, ended.session_id), manifest))
+        steps.append(lambda: outputs.archive(change, events, transcript(places, ended.session_id), manifest))
     for step in steps:
         try:
             step()
         except OSError as error:
             outputs.remarks.append(f"An output could not be written: {error.strerror or error}")
+    facts = _seal(plan, places, ended, change, manifest, events, outputs)
     remarks = (*ended.remarks, *(change.remarks if change else ()), *outputs.remarks)
-    manifest = manifest.model_copy(update={"outputs": tuple(outputs.files), "remarks": remarks})
+    manifest = manifest.model_copy(update={"outputs": tuple(outputs.files), "remarks": remarks, "seal": facts})
     with suppress(OSError):
         outputs.manifest(manifest)
     return manifest
 
 
-def _transcript(places: Places, session_id: str) -> Path | None:
-    found = list(places.agent_config.glob(f"projects/*/{session_id}.jsonl")) if session_id else []
-    return found[0] if found else None
+def _seal(
+    plan: TurnPlan,
+    places: Places,
+    ended: Ended,
+    change: Change | None,
+    manifest: RunManifest,
+    events: Sequence[Event],
+    outputs: Outputs,
+) -> SealFacts | None:
+    """Seal the workspace with everything a later turn needs, in whatever sandbox that runs."""
+    if plan.persistence == "none" or ended.continuation is None:
+        return None
+    extras: dict[str, bytes | Path] = {
+        "manifest.json": manifest.model_dump_json().encode(),
+        "plan.json": plan.model_dump_json(exclude={"prompt", "history", "system_prompt"}).encode(),
+        "events.jsonl": events_text(events),
+    }
+    if change is not None:
+        extras["changes.patch"] = change.patch
+    if (said := transcript(places, ended.session_id)) is not None:
+        extras[TRANSCRIPT] = said
+    stem, parent = f"{plan.output_stem}-seal", ended.continuation.parent
+    try:
+        written = write_seal(places.workspace, places.data, stem=stem, turn_number=plan.turn_number, parent=parent, extras=extras)
+    except SealError as error:
+        outputs.remarks.append(f"This turn could not be sealed, so the next one cannot go on from it elsewhere: {error}")
+        return None
+    remember(written.known, places)
+    for part in written.parts:
+        outputs.add_seal(part)
+    if written.left_out:
+        outputs.remarks.append(f"{len(written.left_out)} entries of the workspace could not be sealed; the seal's index names them.")
+    return _facts(written, has_transcript=said is not None)
+
+
+def _facts(written: WrittenSeal, *, has_transcript: bool) -> SealFacts:
+    index = written.index
+    return SealFacts(
+        index_sha256=written.known.index_sha256,
+        tree_sha256=index.tree_sha256,
+        parts=tuple(part.name for part in written.parts),
+        builds_on=tuple(reference.turn_number for reference in index.chain),
+        entries=len(index.entries),
+        new_bytes=written.new_bytes,
+        left_out=len(written.left_out),
+        has_transcript=has_transcript,
+    )

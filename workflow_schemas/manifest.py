@@ -28,7 +28,7 @@ class OutputFile(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     name: str = Field(description="Name in the session's file store.")
-    role: Literal["patch", "workspace", "events", "log", "manifest", "output"] = Field(description="What the file is.")
+    role: Literal["patch", "workspace", "seal", "events", "log", "manifest", "output"] = Field(description="What the file is.")
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the bytes as the runner wrote them.")
     size_bytes: int = Field(ge=0, description="Size in bytes.")
     byte_exact: bool = Field(description="True for archives, media and ASCII, which are stored as they are; other text may be re-encoded.")
@@ -51,6 +51,33 @@ class PatchFacts(BaseModel):
     changed_paths: tuple[WireText, ...] = Field((), description="Changed paths, at most 200; undecodable bytes are escaped.")
 
 
+class SealFacts(BaseModel):
+    """The seal of a run: what a later turn needs to go on from here."""
+
+    model_config = ConfigDict(frozen=True)
+
+    index_sha256: str = Field(description="SHA-256 of the seal's index.")
+    tree_sha256: str = Field(description="SHA-256 over the sealed tree; equal after a restore.")
+    parts: tuple[str, ...] = Field(description="Names of its archives.")
+    builds_on: tuple[int, ...] = Field((), description="Turns whose seals are needed as well, oldest first.")
+    entries: int = Field(ge=0, description="Number of files, links and folders.")
+    new_bytes: int = Field(ge=0, description="Bytes of content that the turns before did not have.")
+    left_out: int = Field(0, ge=0, description="Number of entries that could not be sealed.")
+    has_transcript: bool = Field(False, description="Whether the agent's own session can be taken up again.")
+
+
+class Beginning(BaseModel):
+    """What a run began with."""
+
+    model_config = ConfigDict(frozen=True)
+
+    workspace: Literal["fresh", "continued", "restored"] = Field("fresh", description="An empty workspace, a live one, or a restored one.")
+    from_turn: int = Field(0, ge=0, description="The turn it goes on from; 0 for none.")
+    memory: Literal["none", "session", "history"] = Field(
+        "none", description="What the agent remembers: nothing, its own session, or the text of the conversation."
+    )
+
+
 class RunManifest(BaseModel):
     """Everything a run left behind."""
 
@@ -66,6 +93,8 @@ class RunManifest(BaseModel):
     generation: str = Field("", description="Marker of the sandbox; another marker under the same id is another sandbox.")
     usage: Usage = Field(default_factory=Usage, description="What the agent reported as used.")
     patch: PatchFacts | None = Field(None, description="The change of the workspace; absent when it could not be determined.")
+    seal: SealFacts | None = Field(None, description="The seal; absent when none was asked for or none could be written.")
+    began: Beginning = Field(default_factory=Beginning, description="What the run began with.")
     outputs: tuple[OutputFile, ...] = Field((), description="Files for the user; the manifest's own file is not among them.")
     remarks: tuple[WireText, ...] = Field((), description="What was left out or shortened, and why.")
     wall: WireText = Field("", description="What separated the agent from the runner.")

@@ -17,6 +17,16 @@ class InputFile(BaseModel):
     kind: Literal["archive", "file"] = Field(description="`archive` is unpacked into the workspace, `file` is copied there.")
 
 
+class Restore(BaseModel):
+    """A sealed turn to go on from, in a sandbox that has nothing of it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    turn_number: int = Field(ge=1, description="The turn whose seal is restored.")
+    archives: tuple[str, ...] = Field(description="Names in the file store of all parts of its seal and of those it builds on.")
+    index_sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 that the seal's index must have; the service noted it.")
+
+
 class Limits(BaseModel):
     """What the runner enforces inside the sandbox; the service enforces the same from outside."""
 
@@ -45,4 +55,10 @@ class TurnPlan(BaseModel):
     inputs: tuple[InputFile, ...] = Field((), description="Files to put into the workspace, in this order.")
     limits: Limits = Field(description="Limits in force.")
     output_stem: str = Field(pattern=r"^[A-Za-z0-9-]{1,64}$", description="Beginning of every output name, such as `turn-001`.")
+    restore: Restore | None = Field(None, description="What to restore into the fresh workspace before the inputs are put there.")
+    agent_session_id: str = Field("", pattern=r"^[0-9a-f-]{0,36}$", description="Session of the agent to go on with, if there is one.")
+    history: str = Field("", description="The conversation as text, for an agent that cannot go on with its own session.")
+    persistence: Literal["snapshot", "diff", "none"] = Field(
+        "none", description="What is sealed for later turns: the workspace, the difference to its start only, or nothing."
+    )
     fresh_workspace: bool = Field(True, description="False when a live workspace of the conversation is to be continued.")

@@ -4,9 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workflow_schemas.manifest import EndReason
+from workflow_schemas.manifest import Beginning, EndReason, SealFacts
 from workflow_schemas.usage import Usage
-
 
 Integrity = Literal["exact", "re-encoded", "mismatch", "unlisted", "unread"]
 """What the check of a stored file against the manifest gave."""
@@ -49,7 +48,8 @@ class Receipt(BaseModel):
     turn_number: int = Field(ge=1, description="Position of the turn in its conversation.")
     end_reason: EndReason = Field(description="Why the turn ended.")
     detail: str = Field("", description="More about the end, for people.")
-    workspace: Literal["fresh", "continued"] = Field("fresh", description="Whether the turn began with an empty or a live workspace.")
+    began: Beginning = Field(default_factory=Beginning, description="What the turn began with, and what the agent remembered.")
+    seal: SealFacts | None = Field(None, description="What a later turn can go on from, wherever it runs.")
     sandbox: str = Field("", description="Provider of the sandbox and what separated the agent.")
     usage: Usage = Field(default_factory=Usage, description="What the turn used, counted at the service.")
     seconds: float = Field(ge=0, description="Duration of the whole turn.")

@@ -42,6 +42,8 @@ class TurnRecord(_Frozen):
     """The agent's own session, to be resumed by the next turn; None when there was none."""
     result_tree: str | None = None
     """Hash of the workspace's tree at its end; None when it could not be sealed."""
+    seal_sha256: str | None = None
+    """SHA-256 of the index of its seal; None when there is none to go on from."""
     archives: tuple[str, ...] = ()
     """Names of the files that restore this turn, in the order in which they are applied."""
     file_ids: dict[str, str] = Field(default_factory=dict)

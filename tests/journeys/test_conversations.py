@@ -32,7 +32,7 @@ async def test_the_second_turn_goes_on_where_the_first_ended(stage: Stage) -> No
     body["is_new_conversation"] = False
     second = await stage.finished(await caller.start(body))
     assert (first.answer, second.answer) == ("Turn one.", "Turn two.")
-    assert (first.receipt.workspace, second.receipt.workspace, second.receipt.turn_number) == ("fresh", "continued", 2)
+    assert (first.receipt.began.workspace, second.receipt.began.workspace, second.receipt.turn_number) == ("fresh", "continued", 2)
     heard = later.prompts(0)
     for words in ("Write two.", "echo two >> kept.txt", "one\\ntwo", "Turn one.", "And now?"):
         assert words in heard, words
@@ -76,7 +76,7 @@ async def test_conversations_run_beside_each_other_and_see_nothing_of_each_other
         ours = await stage.caller.start(model.completion("Work.", conversation="same"))
         other = await bob.start(body)
         mine, bobs = await asyncio.gather(stage.finished(ours), theirs.finished(other))
-        assert (mine.receipt.workspace, bobs.receipt.workspace) == ("fresh", "fresh")
+        assert (mine.receipt.began.workspace, bobs.receipt.began.workspace) == ("fresh", "fresh")
         assert (await stage.archive(mine))["workspace/mine.txt"] != (await theirs.archive(bobs))["workspace/mine.txt"]
     for request in model.played.received[2:]:
         assert '"content": "1"' in json.dumps(request.body["messages"])

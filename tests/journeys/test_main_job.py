@@ -220,7 +220,7 @@ async def test_a_portal_sees_the_turn_grow_and_end(journey: Journey) -> None:
             ANSWER,
             "Sealing the outputs.",
         ][: len(listed)]
-    )  # the last two may fall between two polls: they come together with the end
+    )  # the last three may fall between two polls: they come together with the end
     assert (last["status"], last["result"]["completion"]) == ("Completed", ANSWER)
 
 

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from orchestration_service.errors import PlanRefused
+from orchestration_service.planning import Continuing
 from tests.orchestration_service.turns import MODEL, PROMPT, RUN, WORKFLOW, asked, file, plan, sample
+from workflow_schemas.plan import Restore
 from workflow_schemas.platform import CompletionRequest
 
 Change = Callable[[dict[str, Any]], object]
@@ -152,15 +154,25 @@ def test_a_continued_workspace_gets_only_what_is_new() -> None:
     files = [file("a.tar", 1, current=False), file("new.md", 2)]
     history = [{"sender": "User", "text": "earlier words"}]
     fresh = plan(asked(file_history=files, message_history=history))
-    continued = plan(asked(file_history=files, message_history=history), continued=True)
+    continued = plan(asked(file_history=files, message_history=history), continuing=Continuing(agent_session_id="abc"))
     assert [item.name for item in continued.plan.inputs] == ["new.md"]
     assert (fresh.plan.fresh_workspace, continued.plan.fresh_workspace) == (True, False)
-    assert "earlier words" in fresh.plan.system_prompt
-    assert "earlier words" not in continued.plan.system_prompt
+    assert "earlier words" in fresh.plan.history
+    assert "earlier words" not in fresh.plan.system_prompt + continued.plan.system_prompt
+    assert continued.plan.agent_session_id == "abc"
+
+
+def test_a_sealed_turn_is_restored_with_all_its_archives() -> None:
+    archives = ("turn-001-seal.tar", "turn-002-seal.tar")
+    restore = Restore(turn_number=2, archives=archives, index_sha256="0" * 64)
+    planned = plan(asked(file_history=[file("new.md", 2)]), continuing=Continuing(restore=restore))
+    assert planned.plan.fresh_workspace
+    assert planned.plan.restore == restore
+    assert planned.uploads == ("new.md", *archives)
 
 
 def test_a_workspace_that_is_not_to_be_kept_is_not_continued() -> None:
-    assert plan(asked({"workspace_persistence_mode": "none"}), continued=True).plan.fresh_workspace
+    assert plan(asked({"workspace_persistence_mode": "none"}), continuing=Continuing()).plan.fresh_workspace
 
 
 def test_a_rewritten_prompt_counts_and_a_model_may_be_chosen() -> None:
@@ -175,7 +187,7 @@ def test_no_address_and_no_key_name_crosses_into_the_sandbox() -> None:
 
 def test_a_long_history_is_cut_and_says_so() -> None:
     history = [{"sender": "User" if number % 2 else "Agent", "text": f"message {number} " + "x" * 10_000} for number in range(30)]
-    prompt = plan(asked(message_history=history)).plan.system_prompt
+    prompt = plan(asked(message_history=history)).plan.history
     assert len(prompt) < 40_000
     assert "(earlier messages left out)" in prompt
     assert "message 29" in prompt

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from orchestration_service.planning import Planned, SandboxLimits, make_plan
+from orchestration_service.planning import Continuing, Planned, SandboxLimits, make_plan
 from workflow_schemas.manifest import OutputFile, PatchFacts, RunManifest
 from workflow_schemas.platform import CompletionRequest
 from workflow_schemas.receipt import Receipt, StoredFile
@@ -33,8 +33,8 @@ def asked(change: dict[str, Any] | None = None, **more: Any) -> CompletionReques
     return CompletionRequest.model_validate(body)
 
 
-def plan(request: CompletionRequest, *, continued: bool = False, **limits: Any) -> Planned:
-    return make_plan(request, run_id=RUN, turn_number=3, limits=SandboxLimits(**limits), continued=continued)
+def plan(request: CompletionRequest, *, continuing: Continuing | None = None, **limits: Any) -> Planned:
+    return make_plan(request, run_id=RUN, turn_number=3, limits=SandboxLimits(**limits), continuing=continuing)
 
 
 def file(name: str = "a.zip", order: int = 1, *, current: bool = True) -> dict[str, Any]:
