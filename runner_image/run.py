@@ -6,6 +6,7 @@ import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,17 @@ _WRAP_UP = (
 )
 
 
+@dataclass(frozen=True)
+class Ready:
+    """What is made ready ahead of a run, from the start of the runner on."""
+
+    wall: Awaitable[Wall]
+    """The wall, once it has been tried out."""
+
+    agent: Awaitable[None]
+    """The agent SDK, once it has been imported."""
+
+
 class Run:
     """A run in progress: inputs go into the workspace, the agent works, the outputs are sealed; a `final` is posted in every case.
 
@@ -41,16 +53,16 @@ class Run:
         places: Where things are.
         relay: The model endpoint inside the sandbox.
         generation: Marker of the sandbox.
-        wall: The wall, once it has been tried out.
+        ready: What was made ready ahead.
     """
 
-    def __init__(self, plan: TurnPlan, mailbox: Mailbox, *, places: Places, relay: Relay, generation: str, wall: Awaitable[Wall]) -> None:
+    def __init__(self, plan: TurnPlan, mailbox: Mailbox, *, places: Places, relay: Relay, generation: str, ready: Ready) -> None:
         self._plan = plan
         self._mailbox = mailbox
         self._places = places
         self._relay = relay
         self._generation = generation
-        self._finding_wall = wall
+        self._ready = ready
         self._calls = ModelCalls(mailbox)
         self._events: list[Event] = []
         self._agent: Agent | None = None
@@ -63,7 +75,7 @@ class Run:
         listener = asyncio.create_task(self._listen())
         ended = self._ended
         try:
-            ended.wall = await self._finding_wall
+            ended.wall = await self._ready.wall
             await self._prepare()
             await self._work(ended.wall)
         except (InputError, SealError) as error:
@@ -115,7 +127,8 @@ class Run:
             await self.emit(Warned(at=time.time(), message=remark))
 
     async def _work(self, wall: Wall) -> None:
-        from runner_image.agent import agent_environment, start_agent  # takes most of a second to import; imported ahead
+        await self._ready.agent
+        from runner_image.agent import agent_environment, start_agent  # imported ahead by now, in a thread
 
         wrapper = await asyncio.to_thread(wall.install, agent_environment(self._plan))
         resume = self._continuation.session(self._plan)

@@ -8,7 +8,6 @@ that a run does not wait for it (docs/decisions/0004).
 import argparse
 import asyncio
 import fcntl
-import importlib
 import os
 import secrets
 import sys
@@ -20,10 +19,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from runner_image.ahead import import_agent
 from runner_image.mailbox import Mailbox, Mailboxes, open_mailboxes
 from runner_image.places import Places
 from runner_image.relay import Relay, serve_relay
-from runner_image.run import Run
+from runner_image.run import Ready, Run
 from runner_image.wall import find_wall
 from workflow_schemas.errors import FrameError
 from workflow_schemas.mailbox import MAX_LINE_CHARACTERS, Exchange, Reply, decode_exchange, encode
@@ -147,9 +147,11 @@ async def serve_runner(places: Places) -> AsyncIterator[Runner]:
     """Serve exchanges on the runner's socket until the context ends."""
     generation = await asyncio.to_thread(_prepare, places)
     relay, wall = Relay(), asyncio.ensure_future(find_wall(places))
+    agent = asyncio.ensure_future(asyncio.to_thread(import_agent))
 
     async def carry_out(plan: TurnPlan, mailbox: Mailbox) -> None:
-        run = Run(plan, mailbox, places=places, relay=relay, generation=generation, wall=asyncio.shield(wall))
+        ready = Ready(wall=asyncio.shield(wall), agent=asyncio.shield(agent))
+        run = Run(plan, mailbox, places=places, relay=relay, generation=generation, ready=ready)
         await run.execute()
 
     async with open_mailboxes(places.state / "mailbox.sqlite", generation) as mailboxes, serve_relay(relay, places):
@@ -160,7 +162,7 @@ async def serve_runner(places: Places) -> AsyncIterator[Runner]:
                 yield runner
         finally:
             wall.cancel()
-            await asyncio.gather(runner.close(), wall, return_exceptions=True)
+            await asyncio.gather(runner.close(), wall, agent, return_exceptions=True)
 
 
 async def _connected(runner: Runner, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -194,7 +196,6 @@ def _prepare(places: Places) -> str:
 
 async def _main(places: Places) -> None:
     async with serve_runner(places):
-        await asyncio.to_thread(importlib.import_module, "runner_image.agent")
         await asyncio.Event().wait()
 
 
