@@ -56,6 +56,12 @@ def given(body: bytes, *, status: int = 200, sent: list[httpx.Request] | None = 
     return httpx.MockTransport(answer)
 
 
+def renamed(value: dict[str, Any]) -> dict[str, Any]:
+    """The sample with a name that an output of ours can have."""
+    found: dict[str, Any] = json.loads(json.dumps(value).replace('"results.jsonl"', '"turn-001-results.jsonl"'))
+    return found
+
+
 # What a turn answers about its files.
 
 
@@ -65,16 +71,18 @@ async def answer() -> dict[str, Any]:
 
     def platform(request: httpx.Request) -> httpx.Response:
         fetching = request.url.path.endswith("/downloadFiles")
-        body = (SAMPLES / "context_api" / "download_files.response.json").read_bytes() if fetching else CONTENT
-        return httpx.Response(200, content=body)
+        records = (
+            (SAMPLES / "context_api" / "download_files.response.json").read_bytes().replace(b'"results.jsonl"', b'"turn-001-results.jsonl"')
+        )
+        return httpx.Response(200, content=records if fetching else CONTENT)
 
     output = OutputFile(
-        name="results.jsonl", role="output", sha256=hashlib.sha256(CONTENT).hexdigest(), size_bytes=len(CONTENT), byte_exact=True
+        name="turn-001-results.jsonl", role="output", sha256=hashlib.sha256(CONTENT).hexdigest(), size_bytes=len(CONTENT), byte_exact=True
     )
     manifest = RunManifest(run_id="run-00000001", turn_number=1, end_reason="completed", answer="Done.", outputs=(output,))
     client = ContextClient(base_url="http://context", api_key="k", instance_id=INSTANCE, transport=httpx.MockTransport(platform))
     async with client:
-        collected = await collect(Session(client, user(), SESSION), manifest, "results")
+        collected = await collect(Session(client, user(), SESSION), manifest, "turn-001")
     body = sample("llm_completion_request", "orchestration") | {"session_id": CONVERSATION}
     request = CompletionRequest.model_validate(body)
     planned = make_plan(request, run_id="run-00000001", turn_number=1, limits=SandboxLimits())
@@ -84,7 +92,7 @@ async def answer() -> dict[str, Any]:
 
 
 async def test_a_file_artifact_says_what_the_samples_says_and_more(answer: dict[str, Any]) -> None:
-    known = sample("content_artifact.file")
+    known = renamed(sample("content_artifact.file"))
     (ours,) = [artifact for artifact in answer["content_artifacts"] if artifact["type"] == "File"]
     assert ours.keys() == {name for name, value in known.items() if value is not None} | {"source"}
     assert (ours["filepath"], ours["type"]) == (known["filepath"], known["type"])
@@ -101,7 +109,7 @@ async def test_every_artifact_holds_text_only(answer: dict[str, Any]) -> None:
 
 async def test_a_file_link_is_the_sample_without_its_address(answer: dict[str, Any]) -> None:
     """The Orchestration API fills in `file_url`; readers in Python refuse an annotation that has one already."""
-    known = sample("content_item.file_path_annotation")
+    known = renamed(sample("content_item.file_path_annotation"))
     (item,) = answer["content"]
     (ours,) = item["annotations"]
     assert ours == {name: value for name, value in known.items() if name != "file_url"}

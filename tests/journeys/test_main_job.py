@@ -219,6 +219,7 @@ async def test_a_portal_sees_the_turn_grow_and_end(journey: Journey) -> None:
             "`Bash python3 tools/outputs.py` (failed)",
             ANSWER,
             "Sealing the outputs.",
+            "Collecting the files.",
         ][: len(listed)]
     )  # the last three may fall between two polls: they come together with the end
     assert (last["status"], last["result"]["completion"]) == ("Completed", ANSWER)

@@ -167,7 +167,7 @@ async def test_the_agents_own_tools_do_not_write_outside_its_places(stage: Stage
     ends = [event async for event in stage.caller.events(turn.operation_id) if event["type"] == "tool_end"]
     assert len(ends) == len(UNWRITABLE)
     assert [place for place, end in zip(UNWRITABLE, ends, strict=True) if end["success"]] == []
-    assert set(turn.files) == {"events", "log", "workspace", "manifest"}
+    assert set(turn.files) == {"events", "log", "workspace", "seal", "manifest"}
 
 
 def _command_lines() -> list[str]:
