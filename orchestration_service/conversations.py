@@ -59,6 +59,19 @@ def go_on_from(conversation: Conversation | None, *, live: bool) -> Continuing |
     return Continuing(agent_session_id=session, restore=restore)
 
 
+def rewound(conversation: Conversation | None, turn_number: int) -> Conversation:
+    """Return the conversation with an earlier turn as its head; the turns after it stay where they are.
+
+    Raises:
+        PlanRefused: There is no such turn, or it was not sealed; the text names the turns there are.
+    """
+    record = conversation.turn(turn_number) if conversation else None
+    if conversation is None or record is None or record.seal_sha256 is None:
+        sealed = [str(turn.turn_number) for turn in (conversation.turns if conversation else ()) if turn.seal_sha256]
+        raise PlanRefused(f"There is no sealed turn {turn_number} here. Say `/rewind N` with one of: {', '.join(sealed) or 'none yet'}.")
+    return conversation.model_copy(update={"head_turn": turn_number, "sandbox": None})
+
+
 def with_turn(
     conversation: Conversation | None,
     operation: Operation,

@@ -12,7 +12,8 @@ from typing import Any
 from context_client import ContextClient
 from orchestration_service.answering import compose
 from orchestration_service.collecting import Collected, collect
-from orchestration_service.conversations import check_profile, find_conversation, go_on_from, with_turn
+from orchestration_service.commands import rewind_target
+from orchestration_service.conversations import check_profile, find_conversation, go_on_from, rewound, with_turn
 from orchestration_service.errors import SandboxLost, SandboxUnavailable, ServiceError, TurnError
 from orchestration_service.model_calls import Broker, ModelCalls
 from orchestration_service.model_routes import ModelRoutes
@@ -25,7 +26,7 @@ from orchestration_service.pump import Pump
 from orchestration_service.sessions import Session, SessionSettings, open_session
 from workflow_schemas.mailbox import Exchange
 from workflow_schemas.manifest import RunManifest
-from workflow_schemas.platform import CompletionResponse, failed_response
+from workflow_schemas.platform import CompletionResponse, TextItem, failed_response, result_id
 from workflow_schemas.receipt import Receipt, StepTime
 from workflow_schemas.usage import Usage
 
@@ -93,6 +94,8 @@ class Pipeline:
         turn = course.turn
         operation_id = turn.operation.operation_id
         course.conversation = await find_conversation(self._store, turn.operation)
+        if (target := rewind_target(turn.request.prompt)) is not None:
+            return await self._rewind(course, target)
         course.planned = self._plan(course)
         check_profile(course.conversation, course.planned)
         route = self._routes.route(course.planned, turn.operation.upn)
@@ -127,6 +130,22 @@ class Pipeline:
         receipt = course.receipt(manifest, collected, calls.usage, self._describe_sandbox())
         await self._store.record_step(operation_id, "answer", {"receipt": receipt.model_dump(mode="json")})
         return compose(turn.request, operation_id, course.planned, manifest, receipt)
+
+    async def _rewind(self, course: "_Course", target: int) -> CompletionResponse:
+        """Make an earlier turn the one the next message goes on from: files and the agent's memory together."""
+        await self._store.save_conversation(rewound(course.conversation, target))
+        text = f"The conversation is back at the end of turn {target}. The next message goes on from there, with its files and its memory."
+        operation_id = course.turn.operation.operation_id
+        request = course.turn.request
+        return CompletionResponse(
+            id=result_id(operation_id),
+            operation_id=operation_id,
+            user_prompt=request.user_prompt,
+            completion=text,
+            content=[TextItem(value=text)],
+            content_artifacts=[],
+            agent_name=request.agent.name,
+        )
 
     async def _open(self, course: "_Course") -> Session:
         """Open the conversation's sandbox and fill it; find out whether it still holds what the last turn has left."""
