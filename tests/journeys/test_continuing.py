@@ -122,9 +122,7 @@ async def test_without_a_seal_the_agent_gets_the_words_and_both_sides_are_told(t
 async def test_rewinding_takes_files_and_memory_back_together(tmp_path: Path) -> None:
     """After `/rewind 1` the next turn knows nothing of turn 2; a turn that is not there is refused with those that are."""
     steps = [*_step("echo one > new.txt", "One."), *_step("echo two > new.txt", "Two."), *_step("cat new.txt", "Three.")]
-    model = ScriptedModel(
-        Script.model_validate({"name": "back", "description": "There and back.", "steps": steps})
-    )
+    model = ScriptedModel(Script.model_validate({"name": "back", "description": "There and back.", "steps": steps}))
     async with serve(model) as endpoint, _service(tmp_path, endpoint.base_url) as caller:
         record = await caller.upload("going-on", "repo.tar", packed({"r/readme.txt": "hello\n"}))
         await _turn(caller, "First words.", [record])
