@@ -51,7 +51,7 @@ class SandboxLimits:
     open_files: int = 4096
     """Open files of one process."""
 
-    niceness: int = 5
+    niceness: int = 10
     """How much the sandbox's processes step back behind the service's."""
 
     def __post_init__(self) -> None:

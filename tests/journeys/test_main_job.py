@@ -1,5 +1,6 @@
 """The main job, from a completion over HTTP to checked files: one turn of every tool on an awkward repository, seen from all sides."""
 
+import asyncio
 import hashlib
 import json
 import re
@@ -115,7 +116,7 @@ async def test_the_archive_holds_the_workspace_byte_for_byte(journey: Journey) -
 
 async def test_the_archive_is_a_repository_git_can_use(journey: Journey, tmp_path: Path) -> None:
     # the system's tar keeps links that lead out of the tree, as a user's does; Python's has three minds about them
-    subprocess.run(["tar", "-x", "-C", str(tmp_path)], input=journey.archive, check=True)
+    await asyncio.to_thread(subprocess.run, ["tar", "-x", "-C", str(tmp_path)], input=journey.archive, check=True)
     status = git(tmp_path / "workspace", "status", "--porcelain", "--untracked-files=all")
     assert {line[3:].strip('"') for line in status.splitlines()} >= {"src/main file.py", "windows.txt", "empty", "outside"}
     assert git(tmp_path / "workspace", "log", "--format=%s").splitlines() == ["Start"]
