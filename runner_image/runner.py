@@ -20,6 +20,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from runner_image.ahead import import_agent
+from runner_image.courtesy import step_back
 from runner_image.mailbox import Mailbox, Mailboxes, open_mailboxes
 from runner_image.places import Places
 from runner_image.relay import Relay, serve_relay
@@ -207,6 +208,7 @@ def main() -> None:
     parser.add_argument("--workspace", type=Path, default=Places.workspace)
     parser.add_argument("--outputs", type=Path, default=Places.outputs)
     given = parser.parse_args()
+    step_back()
     places = Places(state=given.state, data=given.data, workspace=given.workspace, outputs=given.outputs)
     places.state.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = os.open(places.state / "runner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from runner_image.courtesy import GROUP, NICENESS
 from runner_image.errors import WallUnavailable
 from runner_image.places import Places, agent_cli, bubblewrap
 
@@ -77,7 +78,8 @@ class Wall:
         """
         bind = "--bind" if writable else "--ro-bind"
         line = [*_without_environment(), str(self.binary)]
-        line += ["--unshare-all", "--die-with-parent", "--new-session", "--hostname", "agent"]
+        # no new session: there is no terminal to keep away from, and the runner's session stands back for the service
+        line += ["--unshare-all", "--die-with-parent", "--hostname", "agent"]
         line += _system_mounts()
         line += ["--proc", "/proc", "--dev", "/dev", "--dir", HOME, "--dir", "/run"]
         line += ["--size", _TMP_BYTES, "--tmpfs", "/tmp", "--size", _HOME_BYTES, "--tmpfs", HOME]
@@ -179,6 +181,7 @@ def _shell_script() -> str:
     )
     return (
         "#!/bin/sh\n"
+        f"{{ echo {NICENESS} > {GROUP}; }} 2>/dev/null\n"  # the CLI starts each command in a session of its own
         'own="${LD_LIBRARY_PATH:-}"\n'
         f"export LD_LIBRARY_PATH={_TOOLS}/lib\n"  # the bubblewrap of a Python package brings its library along
         f'exec {line} --ro-bind {CONFIG} {CONFIG} --setenv LD_LIBRARY_PATH "$own" -- /bin/bash -c "$1"\n'

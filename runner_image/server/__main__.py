@@ -11,6 +11,8 @@ import socket
 import subprocess
 import sys
 
+from runner_image.courtesy import step_back
+
 from .forkserver import ForkServer, execution_environment
 from .settings import ServerSettings, parse_settings
 
@@ -18,6 +20,7 @@ from .settings import ServerSettings, parse_settings
 def main() -> None:
     """Serve until SIGTERM."""
     settings = parse_settings(sys.argv[1:])
+    step_back()
     if settings.user_processes is not None:
         resource.setrlimit(resource.RLIMIT_NPROC, (settings.user_processes, settings.user_processes))
     for directory in (settings.data, settings.workspace):
