@@ -135,7 +135,7 @@ SECRET_PLACES = (
     "/proc/self/environ",
     "/proc/2/environ",
     "/proc/1/root/etc/shadow",
-    "/root/.bashrc",
+    str(Path.home() / ".bashrc"),
     "/workspace/out/shadow",
 )
 
