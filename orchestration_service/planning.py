@@ -193,6 +193,8 @@ def _honest_limits(properties: WorkflowProperties, granted: Limits) -> list[str]
         remarks.append("The size of the sandbox is the installation's; a workflow cannot choose it yet.")
     if properties.github_integration_mode != "none" or properties.allowed_repo_patterns:
         remarks.append("Cloning repositories and opening pull requests is not available; attach the repository as an archive.")
+    if properties.workspace_persistence_mode == "diff":
+        remarks.append("The whole workspace was sealed for later turns; keeping the difference only is not available.")
     if properties.workspace_storage_scope == "user":
         remarks.append("The workspace belongs to this conversation; sharing it between conversations is not available.")
     return remarks
