@@ -16,11 +16,12 @@ from context_client.sandboxes.local import LocalSandboxes, SandboxFacts
 from orchestration_service.app import create_app
 from orchestration_service.brokers.model import ModelBroker
 from orchestration_service.model_routes import ModelRoutes
-from orchestration_service.operations import AcceptedTurn, SqliteOperations, StatusBoard, settle_orphans
+from orchestration_service.operations import AcceptedTurn, StatusBoard, settle_orphans
 from orchestration_service.pipeline import Pipeline
 from orchestration_service.planning import SandboxLimits
 from orchestration_service.sessions import SessionSettings
 from orchestration_service.settings import Settings
+from orchestration_service.stores import context_account, open_store, opened
 
 CONTEXT_PATH = "/context"
 """Where the embedded Context API is served beside the service, as the platform's ingress does."""
@@ -70,11 +71,12 @@ async def open_service(
 
     Raises:
         SandboxUnavailable: Embedded, and no sandbox can be made on this machine; the message says what to do.
-        StoreError: The data folder cannot be used.
+        SettingsError: A chosen store needs packages that are not installed.
+        StoreError: The data folder or an account cannot be used.
     """
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(SqliteOperations(settings.data_dir / "operations.sqlite"))
+        store = await stack.enter_async_context(open_store(settings))
         await settle_orphans(store, settings.instance_id)
         board = await stack.enter_async_context(
             StatusBoard(store, instance_id=settings.instance_id, finished_kept=settings.finished_operations_kept)
@@ -103,9 +105,9 @@ async def _open_context(settings: Settings, stack: AsyncExitStack) -> tuple[Cont
         remote = RemoteContext(url=settings.context_url, api_key=settings.context_api_key, instance_id=settings.instance_id)
         return await stack.enter_async_context(connect(remote)), None, "the platform's code session"
     folder = Path(settings.data_dir) / "context"
-    embedded = EmbeddedSettings(folder=folder, instance_id=settings.instance_id, api_key=settings.api_key)
+    embedded = EmbeddedSettings(folder=folder, azure=context_account(settings), instance_id=settings.instance_id, api_key=settings.api_key)
     sandboxes = await stack.enter_async_context(LocalSandboxes())
-    app = await stack.enter_async_context(open_app(embedded, providers={SessionSettings().endpoint_provider: sandboxes}))
+    app = await opened(stack, open_app(embedded, providers={SessionSettings().endpoint_provider: sandboxes}))
     client = ContextClient(
         base_url="http://context.embedded",
         api_key=settings.api_key.get_secret_value(),

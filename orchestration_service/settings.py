@@ -7,6 +7,9 @@ neither in messages nor in ``repr``.
 
 from __future__ import annotations
 
+import base64
+import binascii
+import re
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -14,10 +17,15 @@ from pydantic import AfterValidator, AliasChoices, AnyHttpUrl, Field, SecretStr,
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from context_client.embedded.azure_settings import AccountAddress
 from orchestration_service.errors import SettingsError
 
 PREFIX = "CLAUDE_CODE_"
 MIB = 1024 * 1024
+BLOB_CONTAINER_NAME = r"^[a-z0-9](?:-?[a-z0-9]){2,62}$"
+"""What the storage account takes as the name of a container."""
+COSMOS_NAME = r"^[^/\\?#]{1,254}[^/\\?# ]$|^[^/\\?# ]$"
+"""What Cosmos DB takes as the name of a database or container."""
 
 
 def _is_http_address(value: str) -> str:
@@ -32,8 +40,17 @@ def _is_header_text(value: SecretStr) -> SecretStr:
     return value
 
 
+def _is_account_key(value: SecretStr) -> SecretStr:
+    try:
+        base64.b64decode(value.get_secret_value(), validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("is no account key: those are base64; copy the whole key, no connection string") from None  # hides it
+    return value
+
+
 HttpAddress = Annotated[str, AfterValidator(_is_http_address)]
 HeaderSecret = Annotated[SecretStr, AfterValidator(_is_header_text)]
+AccountKey = Annotated[SecretStr, AfterValidator(_is_account_key)]
 
 
 class Settings(BaseSettings):
@@ -77,6 +94,29 @@ class Settings(BaseSettings):
     )
     """Address of the model provider; wins over the address of the platform's endpoint configuration."""
 
+    cosmos_endpoint: AccountAddress | None = None
+    """Cosmos DB account for operations and, when embedded, file records; without one SQLite in the data folder is used."""
+    cosmos_key: AccountKey | None = Field(default=None, min_length=1)
+    """Key of the Cosmos DB account; without one the process's own Azure identity is used (preferred)."""
+    cosmos_database: str = Field(default="database", pattern=COSMOS_NAME)
+    """Database in that account; the platform's is called `database`."""
+    cosmos_container: str = Field(default="ClaudeCode", pattern=COSMOS_NAME)
+    """Container for operations, partitioned by `/pk`; it belongs to this service alone."""
+    cosmos_context_container: str = Field(default="Context", pattern=COSMOS_NAME)
+    """Container for records of the embedded Context API, partitioned by `/upn`; the platform's is called `Context`."""
+    blob_endpoint: AccountAddress | None = None
+    """Blob service of the storage account that goes with Cosmos DB, such as https://NAME.blob.core.windows.net."""
+    blob_key: AccountKey | None = Field(default=None, min_length=1)
+    """Key of the storage account; without one the process's own Azure identity is used (preferred)."""
+    blob_container: str = Field(default="claude-code-operations", pattern=BLOB_CONTAINER_NAME)
+    """Blob container for what is too large for a document; files of the embedded Context API go to one named like the instance."""
+    create_missing_stores: bool = False
+    """Whether to make the database and the containers that are not there: for emulators and first trials."""
+    state_api_url: HttpAddress | None = None
+    """Address of the platform's State API, which then shows status and results too."""
+    state_api_key: HeaderSecret | None = None
+    """Key of the State API; needed together with its address."""
+
     max_body_bytes: int = Field(default=64 * MIB, ge=1024, le=1024 * MIB)
     """Largest request body accepted, in bytes."""
     max_header_bytes: int = Field(default=256 * 1024, ge=16 * 1024, le=4 * MIB)
@@ -93,6 +133,27 @@ class Settings(BaseSettings):
         if (self.context_url is None) != (self.context_api_key is None):
             missing = "CONTEXT_API_KEY" if self.context_url else "CONTEXT_URL"
             raise ValueError(f"{PREFIX}{missing} is missing: set both, or neither for the embedded Context API")
+        return self
+
+    @model_validator(mode="after")
+    def _state_api_is_whole(self) -> Self:
+        if (self.state_api_url is None) != (self.state_api_key is None):
+            missing = "STATE_API_KEY" if self.state_api_url else "STATE_API_URL"
+            raise ValueError(f"{PREFIX}{missing} is missing: set both, or neither to leave the State API alone")
+        return self
+
+    @model_validator(mode="after")
+    def _accounts_are_whole(self) -> Self:
+        """Refuse half of a choice: what was meant for Azure must not land in a local file."""
+        named = sorted(name for name in self.model_fields_set if name.startswith(("cosmos_", "blob_")) and getattr(self, name) is not None)
+        for needed in ("cosmos_endpoint", "blob_endpoint"):
+            if named and getattr(self, needed) is None:
+                others = ", ".join(PREFIX + name.upper() for name in named)
+                raise ValueError(f"{PREFIX}{needed.upper()} is missing, but there is {others}: set both addresses, or none of these")
+        if self.cosmos_endpoint and self.is_embedded and not re.match(BLOB_CONTAINER_NAME, self.instance_id.lower()):
+            raise ValueError(
+                f"{PREFIX}INSTANCE_ID cannot name a blob container, which the embedded Context API needs for files in Azure: use a GUID"
+            )
         return self
 
     @property
