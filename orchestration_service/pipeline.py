@@ -12,8 +12,8 @@ from typing import Any
 from context_client import ContextClient
 from orchestration_service.answering import compose
 from orchestration_service.collecting import Collected, collect
-from orchestration_service.commands import rewind_target
-from orchestration_service.conversations import check_profile, find_conversation, go_on_from, rewound, with_turn
+from orchestration_service.commands import Commands, read_command
+from orchestration_service.conversations import check_profile, find_conversation, go_on_from, with_turn
 from orchestration_service.errors import SandboxLost, SandboxUnavailable, ServiceError, TurnError
 from orchestration_service.model_calls import Broker, ModelCalls
 from orchestration_service.model_routes import ModelRoutes
@@ -24,9 +24,10 @@ from orchestration_service.planning import Continuing, Planned, SandboxLimits, m
 from orchestration_service.progress import Progress
 from orchestration_service.pump import Pump
 from orchestration_service.sessions import Session, SessionSettings, open_session
+from orchestration_service.user_workspace import UserWorkspaces
 from workflow_schemas.mailbox import Exchange
 from workflow_schemas.manifest import RunManifest
-from workflow_schemas.platform import CompletionResponse, TextItem, failed_response, result_id
+from workflow_schemas.platform import CompletionResponse, failed_response
 from workflow_schemas.receipt import Receipt, StepTime
 from workflow_schemas.usage import Usage
 
@@ -59,6 +60,8 @@ class Pipeline:
         self._session = session
         self._limits = limits
         self._describe_sandbox = describe_sandbox
+        self._commands = Commands(store=store, context=context)
+        self._user_workspaces = UserWorkspaces(store=store, context=context)
         self._queues: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def run(self, turn: AcceptedTurn) -> None:
@@ -94,10 +97,11 @@ class Pipeline:
         turn = course.turn
         operation_id = turn.operation.operation_id
         course.conversation = await find_conversation(self._store, turn.operation)
-        if (target := rewind_target(turn.request.prompt)) is not None:
-            return await self._rewind(course, target)
+        if (command := read_command(turn.request.prompt)) is not None:
+            return await self._commands.obey(command, turn, course.conversation)
         course.planned = self._plan(course)
         check_profile(course.conversation, course.planned)
+        course.brought = await self._user_workspaces.begin(turn, course.conversation, course.planned)
         route = self._routes.route(course.planned, turn.operation.upn)
         await self._reached(operation_id, "open", "Opening a sandbox.", {"run_id": course.run_id})
         async with course.step("open"):
@@ -126,26 +130,11 @@ class Pipeline:
             collected = await _collect(session, manifest, course.planned)
         if turn.operation.conversation_id:
             kept = with_turn(course.conversation, turn.operation, course.planned, manifest, collected.files, session.session_id)
-            await self._store.save_conversation(kept)
+            kept = await self._store.save_conversation(kept)
+            course.remarks = await self._user_workspaces.keep(turn, kept, course.planned)
         receipt = course.receipt(manifest, collected, calls.usage, self._describe_sandbox())
         await self._store.record_step(operation_id, "answer", {"receipt": receipt.model_dump(mode="json")})
         return compose(turn.request, operation_id, course.planned, manifest, receipt)
-
-    async def _rewind(self, course: "_Course", target: int) -> CompletionResponse:
-        """Make an earlier turn the one the next message goes on from: files and the agent's memory together."""
-        await self._store.save_conversation(rewound(course.conversation, target))
-        text = f"The conversation is back at the end of turn {target}. The next message goes on from there, with its files and its memory."
-        operation_id = course.turn.operation.operation_id
-        request = course.turn.request
-        return CompletionResponse(
-            id=result_id(operation_id),
-            operation_id=operation_id,
-            user_prompt=request.user_prompt,
-            completion=text,
-            content=[TextItem(value=text)],
-            content_artifacts=[],
-            agent_name=request.agent.name,
-        )
 
     async def _open(self, course: "_Course") -> Session:
         """Open the conversation's sandbox and fill it; find out whether it still holds what the last turn has left."""
@@ -158,7 +147,7 @@ class Pipeline:
             settings=self._session,
         )
         live = await self._still_ours(course, session)
-        if (continuing := go_on_from(course.conversation, live=live)) is not None:
+        if (continuing := go_on_from(course.conversation, live=live) or course.brought) is not None:
             course.planned = self._plan(course, continuing)
         await session.fill(course.planned.uploads)
         return session
@@ -203,6 +192,8 @@ class _Course:
         self.run_id = uuid.uuid4().hex
         self.pump: Pump | None = None
         self.conversation: Conversation | None = None
+        self.brought: Continuing | None = None
+        self.remarks: tuple[str, ...] = ()
         self._started = time.monotonic()
         self._steps: list[StepTime] = []
 
@@ -235,7 +226,7 @@ class _Course:
             processes_left=manifest.processes_left,
             files=collected.files,
             lost=collected.lost,
-            remarks=(*self.planned.remarks, *manifest.remarks),
+            remarks=(*self.planned.remarks, *manifest.remarks, *self.remarks),
         )
 
 
