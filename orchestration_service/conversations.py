@@ -6,7 +6,7 @@ sandbox the last one has left. The turn a new one goes on from is the head; rewi
 
 from datetime import UTC, datetime
 
-from orchestration_service.errors import PlanRefused
+from orchestration_service.errors import PlanRefused, TurnUnknown
 from orchestration_service.operations import Operation
 from orchestration_service.operations.conversation import Conversation, Conversations, SandboxMark, TurnRecord
 from orchestration_service.planning import Continuing, Planned
@@ -59,17 +59,31 @@ def go_on_from(conversation: Conversation | None, *, live: bool) -> Continuing |
     return Continuing(agent_session_id=session, restore=restore)
 
 
+def sealed_turn(conversation: Conversation | None, turn_number: int) -> TurnRecord:
+    """Return a turn that can be gone on from.
+
+    Raises:
+        TurnUnknown: There is no such turn, or it was not sealed; the text names the turns there are.
+    """
+    record = conversation.turn(turn_number) if conversation else None
+    if record is None or record.seal_sha256 is None:
+        sealed = [str(turn.turn_number) for turn in (conversation.turns if conversation else ()) if turn.seal_sha256]
+        if not sealed:
+            raise TurnUnknown("No turn of this conversation has been sealed yet, so there is nothing to go on from.")
+        said = f"There is no sealed turn {turn_number} here." if turn_number else "No turn is named."
+        raise TurnUnknown(f"{said} Name one of: {', '.join(sealed)}.")
+    return record
+
+
 def rewound(conversation: Conversation | None, turn_number: int) -> Conversation:
     """Return the conversation with an earlier turn as its head; the turns after it stay where they are.
 
     Raises:
-        PlanRefused: There is no such turn, or it was not sealed; the text names the turns there are.
+        TurnUnknown: There is no such turn, or it was not sealed; the text names the turns there are.
     """
-    record = conversation.turn(turn_number) if conversation else None
-    if conversation is None or record is None or record.seal_sha256 is None:
-        sealed = [str(turn.turn_number) for turn in (conversation.turns if conversation else ()) if turn.seal_sha256]
-        raise PlanRefused(f"There is no sealed turn {turn_number} here. Say `/rewind N` with one of: {', '.join(sealed) or 'none yet'}.")
-    return conversation.model_copy(update={"head_turn": turn_number, "sandbox": None})
+    record = sealed_turn(conversation, turn_number)
+    assert conversation is not None
+    return conversation.model_copy(update={"head_turn": record.turn_number, "sandbox": None})
 
 
 def with_turn(

@@ -8,7 +8,9 @@ ServiceError
 │   ├── RequestInvalid       the body cannot be read as a completion request
 │   ├── RequestTooLarge      the body is over the limit
 │   ├── OperationConflict    the operation id belongs to somebody or something else
-│   └── OperationUnknown     there is no such operation for this user
+│   ├── OperationUnknown     there is no such operation for this user
+│   ├── ConversationUnknown  there is no such conversation for this user
+│   └── ConversationBusy     a turn is running in the conversation
 ├── StoreError               the operation store failed; the caller did nothing wrong
 │   ├── StoreFull            no space left
 │   ├── StoreBusy            another process holds it for too long
@@ -18,6 +20,8 @@ ServiceError
 │   └── ConversationChanged  the conversation was saved by somebody else after it was read
 ├── TurnError                a turn cannot go on; the text becomes the user's answer
 │   ├── PlanRefused          the request or the agent's configuration does not allow a turn
+│   │   ├── TurnUnknown      there is no sealed turn of this number
+│   │   └── ForkRefused      the conversation cannot begin with the turns of the other one
 │   ├── SandboxUnavailable   no sandbox could be had, or it does not answer
 │   └── SandboxLost          the sandbox was replaced or vanished in the middle of the turn
 └── SettingsError            the service is configured wrongly; it does not start
@@ -91,6 +95,30 @@ class OperationUnknown(CallerError):
     def __init__(self, operation_id: str) -> None:
         super().__init__(f"There is no operation {operation_id!r} of this user here. Check the id, or start a new one.")
         self.operation_id = operation_id
+
+
+class ConversationUnknown(CallerError):
+    """There is no such conversation, at least not for this user.
+
+    Attributes:
+        conversation_id: The id in question.
+    """
+
+    def __init__(self, conversation_id: str) -> None:
+        super().__init__(f"There is no conversation {conversation_id!r} of this user here. Check the id; it begins with its first turn.")
+        self.conversation_id = conversation_id
+
+
+class ConversationBusy(CallerError):
+    """A turn is running in the conversation.
+
+    Attributes:
+        conversation_id: The id in question.
+    """
+
+    def __init__(self, conversation_id: str) -> None:
+        super().__init__(f"A turn is running in the conversation {conversation_id!r}. Wait for its end, then ask again.")
+        self.conversation_id = conversation_id
 
 
 class StoreError(ServiceError):
@@ -173,6 +201,14 @@ class TurnError(ServiceError):
 
 class PlanRefused(TurnError):
     """The request or the agent's configuration does not allow a turn; the message says what to change."""
+
+
+class TurnUnknown(PlanRefused):
+    """There is no sealed turn of this number to go on from; the message names those there are."""
+
+
+class ForkRefused(PlanRefused):
+    """The conversation cannot begin with the turns of the other one."""
 
 
 class SandboxUnavailable(TurnError):

@@ -48,8 +48,32 @@ class TurnRecord(_Frozen):
     """Names of the files that restore this turn, in the order in which they are applied."""
     file_ids: dict[str, str] = Field(default_factory=dict)
     """File records of the user by file name; each archive is among them."""
+    inputs: tuple[str, ...] = ()
+    """Names of the user's files that restoring needs besides the archives; empty when the archives are enough."""
     created_at: datetime
     """When it was sealed, UTC."""
+
+
+class ForkOffer(_Frozen):
+    """A promise that another conversation may begin with one of these turns."""
+
+    code_sha256: str
+    """SHA-256 of the code that was told to the user; the code itself is kept nowhere."""
+    turn_number: int = Field(ge=1)
+    """The turn the other conversation begins with."""
+    expires_at: datetime
+    """From when on the code is useless, UTC."""
+    taken_by: str = ""
+    """The conversation that has used it; empty as long as none has."""
+
+
+class Origin(_Frozen):
+    """Where the turns of a conversation came from."""
+
+    conversation_id: str
+    """The conversation they were taken over from."""
+    turn_number: int = Field(ge=1)
+    """The last of the turns taken over."""
 
 
 class Conversation(_Frozen):
@@ -69,6 +93,10 @@ class Conversation(_Frozen):
     """All turns ever sealed here, or taken over from the conversation it was forked from."""
     sandbox: SandboxMark | None = None
     """The sandbox of the last turn, if it may still live."""
+    forks: tuple[ForkOffer, ...] = ()
+    """Codes by which other conversations may begin with turns of this one."""
+    origin: Origin | None = None
+    """The conversation this one was forked from."""
     version: int = Field(default=0, ge=0)
     """How many times it has been saved; 0: never."""
 
