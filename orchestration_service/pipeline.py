@@ -11,6 +11,7 @@ from typing import Any
 
 from context_client import ContextClient
 from orchestration_service.answering import compose
+from orchestration_service.carrying import Carrier
 from orchestration_service.collecting import Collected, collect
 from orchestration_service.commands import Commands, read_command
 from orchestration_service.conversations import check_profile, find_conversation, go_on_from, with_turn
@@ -60,8 +61,9 @@ class Pipeline:
         self._session = session
         self._limits = limits
         self._describe_sandbox = describe_sandbox
-        self._commands = Commands(store=store, context=context)
-        self._user_workspaces = UserWorkspaces(store=store, context=context)
+        carrier = Carrier(context, session)
+        self._commands = Commands(store, carrier)
+        self._user_workspaces = UserWorkspaces(store, carrier)
         self._queues: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def run(self, turn: AcceptedTurn) -> None:

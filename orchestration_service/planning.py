@@ -137,6 +137,16 @@ def make_plan(
     )
 
 
+def profile_of(request: CompletionRequest) -> str:
+    """Return the sandbox profile the agent of a request asks for.
+
+    Raises:
+        PlanRefused: The request or the agent's configuration does not allow a turn.
+    """
+    (_, _, overrides), _ = _resources(request)
+    return read_properties(_settings(request, overrides)).properties.sandbox_profile
+
+
 def _resources(request: CompletionRequest) -> tuple[MainModel, Prompt]:
     """Return the model and the prompt of the agent, after a look at whether it is one of ours and was asked something."""
     workflow = request.agent.workflow

@@ -135,7 +135,7 @@ async def open_session(
             opened = await client.create_code_session(
                 identity,
                 agent_name=agent_name,
-                conversation_id=_short(conversation_id, settings.context),
+                conversation_id=reachable_conversation(conversation_id, settings.context),
                 context=settings.context,
                 endpoint_provider=settings.endpoint_provider,
                 language=settings.language,
@@ -151,7 +151,7 @@ async def open_session(
     raise AssertionError("unreachable")
 
 
-def _short(conversation_id: str, context: str) -> str:
+def reachable_conversation(conversation_id: str, context: str) -> str:
     """Keep `code-{conversation}-{context}` within the platform's 128 characters without two conversations meeting.
 
     Conversations whose name is cut keep a hash of the whole one; the platform itself would cut off the context.

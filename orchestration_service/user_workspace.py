@@ -1,6 +1,6 @@
 """The workspace a user has with an agent, whatever the conversation: what `workspace_storage_scope: user` stands for."""
 
-from context_client import ContextClient
+from orchestration_service.carrying import Carrier
 from orchestration_service.operations import AcceptedTurn
 from orchestration_service.operations.conversation import Conversation, Conversations
 from orchestration_service.planning import Continuing, Planned
@@ -9,9 +9,9 @@ from orchestration_service.planning import Continuing, Planned
 class UserWorkspaces:
     """Gives a new conversation the newest workspace of its user with its agent, and keeps it when a turn has ended."""
 
-    def __init__(self, *, store: Conversations, context: ContextClient) -> None:
+    def __init__(self, store: Conversations, carrier: Carrier) -> None:
         self._store = store
-        self._context = context
+        self._carrier = carrier
 
     async def begin(self, turn: AcceptedTurn, conversation: Conversation | None, planned: Planned) -> Continuing | None:
         """Return what the first turn of a conversation begins with; None where the workspace belongs to the conversation."""

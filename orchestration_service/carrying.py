@@ -1,0 +1,72 @@
+"""Carries sealed archives from one conversation to another: a code session finds files of its own conversation only, and by name.
+
+One archive is in memory at a time, whatever number of users ask at once; an archive is below the platform's 128 MB.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from context_client import ContextApiError, ContextClient, UserIdentity
+from orchestration_service.errors import ForkRefused, SandboxUnavailable
+from orchestration_service.operations.conversation import Conversation, TurnRecord
+from orchestration_service.sessions import SessionSettings, reachable_conversation
+
+_CONTENT_TYPE = "application/x-tar"
+
+
+def wanted_files(conversation: Conversation, record: TurnRecord) -> dict[str, str]:
+    """Return the file ids, by name, of all that restoring a turn needs.
+
+    Raises:
+        ForkRefused: The record of one of them is not known.
+    """
+    known = {name: file_id for turn in conversation.turns for name, file_id in turn.file_ids.items()} | record.file_ids
+    wanted = (*record.archives, *record.inputs)
+    missing = [name for name in wanted if name not in known]
+    if missing:
+        raise ForkRefused(f"The files of turn {record.turn_number} cannot be carried over: the record of {missing[0]!r} is not known.")
+    return {name: known[name] for name in wanted}
+
+
+class Carrier:
+    """Copies files of a user into another conversation of the same user.
+
+    Args:
+        context: The platform's file store.
+        settings: How code sessions are asked for; they decide under which name a session finds a conversation's files.
+    """
+
+    def __init__(self, context: ContextClient, settings: SessionSettings) -> None:
+        self._context = context
+        self._settings = settings
+        self._one_at_a_time = asyncio.Semaphore(1)
+
+    async def carry(
+        self, identity: UserIdentity, files: Mapping[str, str], *, to: str, agent_name: str, names: Sequence[str] = ()
+    ) -> dict[str, str]:
+        """Copy files, and return the new file ids by name. Repeating it makes newer copies of the same names, which does no harm.
+
+        Args:
+            identity: Whose they are.
+            files: File ids by name.
+            to: The conversation that gets them.
+            agent_name: The agent of that conversation.
+            names: The names they get, in the order of ``files``; by default their own.
+
+        Raises:
+            SandboxUnavailable: The platform did not hand a file over, or did not take it.
+        """
+        conversation_id = reachable_conversation(to, self._settings.context)
+        carried: dict[str, str] = {}
+        for name, file_id in zip(names or files, files.values(), strict=True):
+            async with self._one_at_a_time:
+                carried[name] = await self._copy(identity, file_id, name, conversation_id, agent_name)
+        return carried
+
+    async def _copy(self, identity: UserIdentity, file_id: str, name: str, conversation_id: str, agent_name: str) -> str:
+        try:
+            content = (await self._context.file_content(identity, file_id)).content
+            record = await self._context.upload_conversation_file(identity, conversation_id, agent_name, name, content, _CONTENT_TYPE)
+        except ContextApiError as error:
+            raise SandboxUnavailable(f"The file {name!r} could not be copied into this conversation: {error}. Try again.") from error
+        return record.id
