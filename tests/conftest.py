@@ -7,6 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.blocking_calls import BlockingCalls
+from tests.emulators.fixtures import blob_emulator as blob_emulator
+from tests.emulators.fixtures import blob_in_container as blob_in_container
+from tests.emulators.fixtures import cosmos_emulator as cosmos_emulator
+from tests.emulators.fixtures import cosmos_in_container as cosmos_in_container
+from tests.emulators.fixtures import database_name as database_name
+from tests.emulators.fixtures import image_of_emulators as image_of_emulators
 
 
 @pytest.fixture(scope="session")

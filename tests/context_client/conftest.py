@@ -28,9 +28,6 @@ from context_client.embedded.app import open_app
 from context_client.embedded.provider import DEFAULT_PROVIDER_NAME, SandboxEndpoint
 from context_client.embedded.settings import EmbeddedSettings
 from context_client.multipart import file_name_of
-from tests.emulators.fixtures import blob_emulator as blob_emulator
-from tests.emulators.fixtures import cosmos_emulator as cosmos_emulator
-from tests.emulators.fixtures import database_name as database_name
 
 INSTANCE = "11111111-2222-3333-4444-555555555555"
 KEY = "a-key-for-tests"

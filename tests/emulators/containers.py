@@ -1,62 +1,71 @@
-"""The emulators as containers, through `testcontainers`.
+"""The same emulators as containers, through `testcontainers`: another kernel namespace, another host name, a mapped port.
 
-They run where a container engine answers and has the image already, or can pull it. Elsewhere the tests are skipped and say
-which of the two is missing. Unlike the child processes these are Microsoft's own builds, so they also hold the corrections
-in `cosmosdb_server.js` against what Cosmos DB does.
+They run wherever a container engine answers; the image is made on the spot, see `image.py`.
 """
 
-import subprocess
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from shutil import which
 
+from tests.emulators.image import SERVER, image
 from tests.emulators.installation import EmulatorsMissing
 from tests.emulators.servers import AZURITE_ACCOUNT, Emulator
 
-AZURITE_IMAGE = "mcr.microsoft.com/azure-storage/azurite:3.35.0"
-COSMOS_IMAGE = "mcr.microsoft.com/cosmosdb/linux/azure-cosmos-emulator:vnext-preview"
-COSMOS_CONTAINER_KEY = "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw=="
-"""The key every emulator of Microsoft's takes; published, and no secret."""
-PULL_SECONDS = 300
+ANSWER_SECONDS = 5
+START_SECONDS = 30
+AZURITE = "node_modules/azurite/dist/src/blob/main.js --blobHost 0.0.0.0 --location /tmp --skipApiVersionCheck --disableTelemetry"
 
 
 @contextmanager
-def azurite_container() -> Iterator[Emulator]:
-    """Run Azurite in a container.
+def emulator_image() -> Iterator[str]:
+    """Make the image; it is removed at the end of the block.
 
     Raises:
-        EmulatorsMissing: No engine answers, or it cannot get the image.
+        EmulatorsMissing: No engine answers, or the image cannot be made.
     """
-    with _container(AZURITE_IMAGE, 10000, "azurite-blob --blobHost 0.0.0.0 --skipApiVersionCheck", "listens on") as url:
+    from docker.errors import DockerException  # type: ignore[import-untyped]  # comes with testcontainers
+    from testcontainers.core.docker_client import DockerClient
+
+    try:
+        DockerClient(timeout=ANSWER_SECONDS).client.ping()
+        engine = DockerClient().client.api
+    except DockerException as error:
+        raise EmulatorsMissing(f"no container engine answers ({error})") from error
+    with image(engine) as name:
+        yield name
+
+
+@contextmanager
+def azurite_container(image_name: str) -> Iterator[Emulator]:
+    """Run Azurite's blob service in a container."""
+    with _container(image_name, 10000, AZURITE) as url:
         yield Emulator(f"{url}/{AZURITE_ACCOUNT}")
 
 
 @contextmanager
-def cosmos_container() -> Iterator[Emulator]:
-    """Run Microsoft's emulator in a container; its key is `COSMOS_CONTAINER_KEY`."""
-    with _container(COSMOS_IMAGE, 8081, "--protocol http", "Gateway=OK") as url:
+def cosmos_container(image_name: str) -> Iterator[Emulator]:
+    """Run the document server in a container."""
+    with _container(image_name, 8081, f"{SERVER} . 8081 0.0.0.0") as url:
         yield Emulator(url)
 
 
 @contextmanager
-def _container(image: str, port: int, command: str, ready: str) -> Iterator[str]:
-    _demand_image(image)
+def _container(image_name: str, port: int, command: str) -> Iterator[str]:
+    from testcontainers.core.config import testcontainers_config
     from testcontainers.core.container import DockerContainer
     from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
-    strategy = LogMessageWaitStrategy(ready).with_startup_timeout(120)
-    with DockerContainer(image).with_exposed_ports(port).with_command(command).waiting_for(strategy) as container:
-        yield f"http://127.0.0.1:{container.get_exposed_port(port)}"
+    testcontainers_config.ryuk_disabled = True  # its image would come from a registry; our containers end with the block
+    ready = LogMessageWaitStrategy(r"listen(?:ing at|s on) http").with_startup_timeout(START_SECONDS).with_poll_interval(0.2)
+    made = DockerContainer(image_name).with_exposed_ports(port).with_command(f"/usr/bin/node {command}").waiting_for(ready)
+    with made as container:
+        yield _address(int(container.get_exposed_port(port)))
 
 
-def _demand_image(image: str) -> None:
-    if which("docker") is None or subprocess.run(["docker", "info"], capture_output=True, check=False).returncode != 0:
-        raise EmulatorsMissing("no container engine answers `docker info`")
-    if subprocess.run(["docker", "image", "inspect", image], capture_output=True, check=False).returncode == 0:
-        return
+def _address(port: int) -> str:
+    """Where a mapped port is. It has to be on this machine: the stores take no unencrypted account elsewhere."""
     try:
-        pulled = subprocess.run(["docker", "pull", "-q", image], capture_output=True, text=True, timeout=PULL_SECONDS, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise EmulatorsMissing(f"the image {image} could not be pulled within {PULL_SECONDS} seconds") from error
-    if pulled.returncode != 0:
-        raise EmulatorsMissing(f"the image {image} is not here and cannot be pulled: {pulled.stderr.strip()[-200:]}")
+        socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS).close()
+    except OSError as error:
+        raise EmulatorsMissing("the container engine maps ports to another machine, where the stores demand https") from error
+    return f"http://127.0.0.1:{port}"

@@ -82,6 +82,7 @@ replaceHandler("batch-documents", () => async function batch(account, req, res, 
 
 const server = own("index").createHttpServer({ keepAlive: true });
 server.keepAliveTimeout = 60000;
-server.listen(Number(process.argv[3]), "127.0.0.1", () => {
-  console.log(`listening at http://127.0.0.1:${server.address().port}`);
+const host = process.argv[4] || "127.0.0.1";
+server.listen(Number(process.argv[3]), host, () => {
+  console.log(`listening at http://${host}:${server.address().port}`);
 });

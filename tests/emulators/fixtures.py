@@ -1,6 +1,7 @@
 """Fixtures that give tests a running emulator, or skip them with the reason why there is none.
 
-A conftest.py takes them by importing them. Tests that use them need `@pytest.mark.timeout(600)`: the first one installs.
+`tests/conftest.py` takes them, so that a test run starts each of them once.
+Tests that use them need `@pytest.mark.timeout(600)`: the first one installs.
 """
 
 import uuid
@@ -8,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.emulators.containers import azurite_container, cosmos_container
+from tests.emulators.containers import azurite_container, cosmos_container, emulator_image
 from tests.emulators.installation import EmulatorsMissing
 from tests.emulators.servers import Emulator, azurite_process, cosmos_process
 
@@ -34,20 +35,30 @@ def blob_emulator() -> Iterator[Emulator]:
 
 
 @pytest.fixture(scope="session")
-def cosmos_in_container() -> Iterator[Emulator]:
-    """Microsoft's own Cosmos DB emulator, in a container."""
+def image_of_emulators() -> Iterator[str]:
+    """The image both containers run from, made where a container engine answers."""
     try:
-        with cosmos_container() as emulator:
+        with emulator_image() as name:
+            yield name
+    except EmulatorsMissing as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def cosmos_in_container(image_of_emulators: str) -> Iterator[Emulator]:
+    """The document server, in a container."""
+    try:
+        with cosmos_container(image_of_emulators) as emulator:
             yield emulator
     except EmulatorsMissing as error:
         pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")
-def blob_in_container() -> Iterator[Emulator]:
+def blob_in_container(image_of_emulators: str) -> Iterator[Emulator]:
     """Azurite, in a container."""
     try:
-        with azurite_container() as emulator:
+        with azurite_container(image_of_emulators) as emulator:
             yield emulator
     except EmulatorsMissing as error:
         pytest.skip(str(error))

@@ -1,4 +1,4 @@
-"""The same promises on Microsoft's own emulators, where a container engine runs and has or gets their images."""
+"""The same promises with the accounts in containers, wherever a container engine runs."""
 
 from collections.abc import AsyncIterator
 
@@ -8,17 +8,16 @@ from pydantic import SecretStr
 from orchestration_service.operations.conformance import CHECKS
 from orchestration_service.operations.cosmos import CosmosOperations
 from orchestration_service.operations.cosmos_settings import CosmosSettings
-from tests.emulators.containers import COSMOS_CONTAINER_KEY
-from tests.emulators.servers import AZURITE_KEY, Emulator
+from tests.emulators.servers import AZURITE_KEY, COSMOS_KEY, Emulator
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]  # the first test may have to fetch the images
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]  # the first test may have to install the emulators, and makes the image
 
 
 @pytest.fixture
 async def operations(cosmos_in_container: Emulator, blob_in_container: Emulator, database_name: str) -> AsyncIterator[CosmosOperations]:
     settings = CosmosSettings(
         endpoint=cosmos_in_container.url,
-        key=SecretStr(COSMOS_CONTAINER_KEY),
+        key=SecretStr(COSMOS_KEY),
         database=database_name,
         blob_endpoint=blob_in_container.url,
         blob_key=SecretStr(AZURITE_KEY),
