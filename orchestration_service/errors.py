@@ -23,7 +23,8 @@ ServiceError
 │   │   ├── TurnUnknown      there is no sealed turn of this number
 │   │   └── ForkRefused      the conversation cannot begin with the turns of the other one
 │   ├── SandboxUnavailable   no sandbox could be had, or it does not answer
-│   └── SandboxLost          the sandbox was replaced or vanished in the middle of the turn
+│   ├── SandboxLost          the sandbox was replaced or vanished in the middle of the turn
+│   └── TurnUnreadable       what was stored of a turn that was taken over leads nowhere
 └── SettingsError            the service is configured wrongly; it does not start
 
 The edge (`routes/problems.py`) turns the first two branches into HTTP answers.
@@ -216,4 +217,16 @@ class SandboxUnavailable(TurnError):
 
 
 class SandboxLost(TurnError):
-    """The sandbox was replaced or vanished in the middle of the turn; what was not sealed is gone."""
+    """The sandbox was replaced or vanished in the middle of the turn; what was not sealed is gone.
+
+    Attributes:
+        may_answer: It only does not answer: it may still be there, and end the turn.
+    """
+
+    def __init__(self, message: str, *, may_answer: bool = False) -> None:
+        super().__init__(message)
+        self.may_answer = may_answer
+
+
+class TurnUnreadable(TurnError):
+    """What was stored of a turn that was taken over makes no sense, or leads nowhere time and again."""

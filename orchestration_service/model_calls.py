@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from orchestration_service.brokers.call import DeltaListener, ModelAnswer, ModelCall, ModelDelta, Restarted, TextDelta
 from orchestration_service.brokers.route import ModelRoute
-from orchestration_service.pump import ModelReply, ModelRequest
+from orchestration_service.letters import ModelReply, ModelRequest
 from workflow_schemas.model_stream import error_body
 from workflow_schemas.usage import Usage
 

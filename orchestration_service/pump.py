@@ -8,16 +8,14 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pydantic import ValidationError
-
 from orchestration_service.errors import SandboxLost, SandboxUnavailable
-from workflow_schemas.delta import Bodies, compress, digest, expand
-from workflow_schemas.errors import DeltaError, FrameError
-from workflow_schemas.events import Warned, event_adapter
-from workflow_schemas.mailbox import Exchange, Message, Reader, Reply, fit, split
+from orchestration_service.letters import ModelReply, ModelRequest, Nonsense, checked_event, read_manifest, read_request, stored
+from orchestration_service.replay import Replayed
+from workflow_schemas.delta import compress
+from workflow_schemas.errors import FrameError
+from workflow_schemas.mailbox import Exchange, Message, Reply, fit, split
 from workflow_schemas.manifest import RunManifest
 
 WAIT_SECONDS = 20.0
@@ -26,7 +24,6 @@ WAIT_SECONDS = 20.0
 ANSWER_GRACE_SECONDS = 0.25
 """How long a model may take before an exchange goes out just to hear of events."""
 
-_RETRY_SECONDS = 45.0
 _CALLS_AT_ONCE = 16
 _RELEASE_ATTEMPTS = 5
 
@@ -47,25 +44,6 @@ class MessageLog(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class ModelRequest:
-    """A model call as the agent's CLI made it."""
-
-    call_id: str
-    path: str
-    headers: dict[str, str]
-    body: bytes
-
-
-@dataclass(frozen=True)
-class ModelReply:
-    """What goes back to the agent's CLI."""
-
-    status: int
-    body: dict[str, Any]
-    retry_after: float | None = None
-
-
 class Pump:
     """Follows one run.
 
@@ -75,7 +53,9 @@ class Pump:
         log: Keeps the messages.
         call_model: Answers a model call; a failed model is an answer, an exception ends the run's following.
         on_events: Takes the runner's events in order, each one checked.
+        past: Where an earlier follower of the run has left it; call `rejoin` before `follow` then.
         pause_seconds: Time between a failed exchange and its repetition.
+        patience_seconds: How long a sandbox that does not answer is asked again.
     """
 
     def __init__(
@@ -86,26 +66,32 @@ class Pump:
         log: MessageLog,
         call_model: Callable[[ModelRequest], Awaitable[ModelReply]],
         on_events: Callable[[list[dict[str, Any]]], Awaitable[None]],
+        past: Replayed | None = None,
         pause_seconds: float = 0.5,
+        patience_seconds: float = 45.0,
     ) -> None:
+        past = past or Replayed()
         self._run_id = run_id
         self._session = session
         self._log = log
         self._call_model = call_model
         self._on_events = on_events
         self._pause_seconds = pause_seconds
+        self._patience_seconds = patience_seconds
+        self._past = past
         self._generation = ""
-        self._seen = 0
-        self._outgoing: list[Message] = []
-        self._last_out = 0
+        self._seen = past.seen
+        self._outgoing = list(past.sent)
+        self._last_out = past.sent[-1].seq if past.sent else 0
         self._offered = 0
         self._changed = asyncio.Event()
-        self._bodies = Bodies()
-        self._reader = Reader()
+        self._bodies = past.bodies
+        self._reader = past.reader
         self._calls: set[asyncio.Task[None]] = set()
-        self._called: set[str] = set()
-        self._manifest: RunManifest | None = None
+        self._called = set(past.called)
+        self._manifest: RunManifest | None = past.manifest
         self._failing_since: float | None = None
+        self._fault = ""
         self._posting = asyncio.Lock()
         self._calling = asyncio.Semaphore(_CALLS_AT_ONCE)
         self._failure: BaseException | None = None
@@ -122,10 +108,38 @@ class Pump:
             first = self._last_out + 1
             messages = [Message(seq=first + index, kind="part", data=part) for index, part in enumerate(parts)]
             messages.append(Message.model_validate({"seq": first + len(parts), "kind": kind, "body": body, "data": last}))
-            await self._log.record_messages(self._run_id, "in", [(message.seq, message.kind, _stored(message)) for message in messages])
+            await self._log.record_messages(self._run_id, "in", [stored(message) for message in messages])
             self._outgoing.extend(messages)
             self._last_out = messages[-1].seq
             self._changed.set()
+
+    async def rejoin(self) -> bool:
+        """Take up the run where it was left, if it has not ended already. Nothing is sent before the runner is known to have the run.
+
+        Returns:
+            False when the runner does not know the run and nothing was ever heard of it: then nothing has started.
+
+        Raises:
+            SandboxLost: The sandbox was replaced, or does not answer.
+        """
+        if self._manifest is not None:
+            return True
+        reply = await self._asked()
+        if reply.status == "unknown_run" and not self._seen:
+            return False
+        if self._past.is_cut:
+            await self.post("resend", {"call_id": ""})  # closes the parts of a message that was cut; the runner drops it
+        try:
+            await self._take(reply)
+            self._offered = self._outgoing[0].seq - 1 if self._outgoing else self._last_out
+            for call_id in self._past.to_resend:
+                await self.post("resend", {"call_id": call_id})
+        except BaseException:
+            await self._drop(set())
+            raise
+        for request in self._past.waiting:
+            self._begin_call(request)
+        return True
 
     async def follow(self) -> RunManifest:
         """Exchange until the run has ended.
@@ -151,18 +165,24 @@ class Pump:
                     await self._handle(poll)
             return self._manifest
         finally:
-            for task in {*polls, *self._calls}:
-                task.cancel()
-            await asyncio.gather(*polls, *self._calls, return_exceptions=True)
+            await self._drop(polls)
 
     async def release(self) -> None:
         """Tell the runner that the outputs are collected. A runner that does not hear it loses nothing."""
+        if not self._generation:  # never spoken to here: it needs none of the earlier messages, least of all the start
+            self._outgoing = []
         await self.post("release", {})
         for _ in range(_RELEASE_ATTEMPTS):
             reply = await self._session.exchange(self._frame(wait=0.0))
             self._outgoing = [message for message in self._outgoing if message.seq > reply.ack]
             if reply.status != "ok" or not self._outgoing:
                 return
+
+    async def _drop(self, polls: "set[asyncio.Task[Reply]]") -> None:
+        tasks: set[asyncio.Task[Any]] = {*polls, *self._calls}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _unsent(self) -> bool:
         return self._last_out > self._offered
@@ -194,15 +214,30 @@ class Pump:
             await self._be_patient(error)
             return
         self._failing_since = None
+        await self._take(reply)
+
+    async def _asked(self) -> Reply:
+        """Ask the runner what it has, sending nothing."""
+        since = time.monotonic()
+        while True:
+            try:
+                return await self._session.exchange(Exchange(run_id=self._run_id, ack=self._seen))
+            except SandboxUnavailable as error:
+                if time.monotonic() - since > self._patience_seconds:
+                    raise SandboxLost(f"The sandbox does not answer any more: {error}", may_answer=True) from error
+                await asyncio.sleep(self._pause_seconds)
+
+    async def _take(self, reply: Reply) -> None:
         if reply.status in ("unknown_run", "wrong_generation") or (self._generation and reply.generation != self._generation):
-            raise SandboxLost("The sandbox was replaced while the agent was at work; its changes since then are lost.")
+            before = f" The last that was heard before: {self._fault}" if self._fault else ""
+            raise SandboxLost(f"The sandbox was replaced while the agent was at work; its changes since then are lost.{before}")
         if reply.status == "refused":
             raise SandboxUnavailable(f"The runner refused the run: {reply.detail}.")
         self._generation = reply.generation
         self._outgoing = [message for message in self._outgoing if message.seq > reply.ack]
         try:
             await self._receive(reply.messages)
-        except (FrameError, _Nonsense) as error:
+        except (FrameError, Nonsense) as error:
             raise SandboxLost(f"The runner in the sandbox sent something that makes no sense: {error}") from error
 
     async def _receive(self, messages: tuple[Message, ...]) -> None:
@@ -212,38 +247,30 @@ class Pump:
                 fresh.append(message)
         if not fresh:
             return
-        await self._log.record_messages(self._run_id, "out", [(message.seq, message.kind, _stored(message)) for message in fresh])
+        await self._log.record_messages(self._run_id, "out", [stored(message) for message in fresh])
         self._seen = fresh[-1].seq
         whole = [message for message in map(self._reader.feed, fresh) if message is not None]
-        events = [_checked(message.body) for message in whole if message.kind == "event"]
+        events = [checked_event(message.body) for message in whole if message.kind == "event"]
         if events:
             await self._on_events(events)
         for message in whole:
             if message.kind == "model_request":
                 await self._take_model_request(message)
             elif message.kind == "final":
-                self._manifest = _manifest(message.body, self._run_id)
+                self._manifest = read_manifest(message.body, self._run_id)
 
     async def _take_model_request(self, message: Message) -> None:
-        call_id, path, headers, announced, base_name = _about_request(message.body)
-        base = self._bodies.get(base_name) if base_name else b""
-        try:
-            if base is None:
-                raise DeltaError("the base of the request is not known here")
-            body = expand(message.data, base)
-            if digest(body) != announced:
-                raise DeltaError("the request has another hash than announced")
-        except DeltaError as error:
-            if not base_name:
-                raise _Nonsense(f"a model request that was sent whole cannot be read ({error})") from error
-            await self.post("resend", {"call_id": call_id})
-            return
-        self._bodies.add(body)
-        if call_id not in self._called:
-            self._called.add(call_id)
-            task = asyncio.create_task(self._answer(ModelRequest(call_id, path, headers, body)))
-            self._calls.add(task)
-            task.add_done_callback(self._answered)
+        request = read_request(message, self._bodies)
+        if isinstance(request, str):
+            await self.post("resend", {"call_id": request})
+        elif request.call_id not in self._called:
+            self._called.add(request.call_id)
+            self._begin_call(request)
+
+    def _begin_call(self, request: ModelRequest) -> None:
+        task = asyncio.create_task(self._answer(request))
+        self._calls.add(task)
+        task.add_done_callback(self._answered)
 
     def _answered(self, task: "asyncio.Task[None]") -> None:
         """Wake the loop when a call failed beyond an answer: the runner would wait for ever."""
@@ -265,47 +292,13 @@ class Pump:
         """Repeat a failed exchange for a while; repeating one is harmless."""
         now = time.monotonic()
         self._failing_since = self._failing_since or now
+        self._fault = str(error)
         if not self._generation and now - self._failing_since > 2:
             raise error
-        if now - self._failing_since > _RETRY_SECONDS:
-            raise SandboxLost(f"The sandbox stopped answering: {error}") from error
+        if now - self._failing_since > self._patience_seconds:
+            raise SandboxLost(f"The sandbox stopped answering: {error}", may_answer=True) from error
         self._offered = self._outgoing[0].seq - 1 if self._outgoing else self._last_out
         await asyncio.sleep(self._pause_seconds)
-
-
-class _Nonsense(Exception):
-    """A message of the runner has a shape that the runner never sends."""
-
-
-def _checked(body: dict[str, Any]) -> dict[str, Any]:
-    """Return an event of the sandbox in the shape that readers rely on; one without shape becomes a warning."""
-    try:
-        return event_adapter.dump_python(event_adapter.validate_python(body), mode="json")  # type: ignore[no-any-return]
-    except ValidationError:
-        return Warned(message="The sandbox reported something that cannot be read.").model_dump(mode="json")
-
-
-def _manifest(body: dict[str, Any], run_id: str) -> RunManifest:
-    try:
-        manifest = RunManifest.model_validate(body.get("manifest"))
-    except ValidationError as error:
-        raise _Nonsense(f"a manifest that cannot be read ({error.error_count()} faults)") from error
-    if manifest.run_id != run_id:
-        raise _Nonsense(f"the manifest of another run, {manifest.run_id!r}")
-    return manifest
-
-
-def _about_request(body: dict[str, Any]) -> tuple[str, str, dict[str, str], str, str]:
-    headers = body.get("headers")
-    words = tuple(body.get(name) for name in ("call_id", "path", "digest", "base"))
-    if not all(isinstance(word, str) for word in words) or not isinstance(headers, dict):
-        raise _Nonsense("a model request without identifier, path, headers or hash")
-    call_id, path, announced, base = map(str, words)
-    return call_id, path, {str(name): str(value) for name, value in headers.items()}, announced, base
-
-
-def _stored(message: Message) -> bytes:
-    return json.dumps(message.body, separators=(",", ":")).encode() + b"\n" + message.data
 
 
 async def _first_of(tasks: set["asyncio.Future[Any]"], *, keep: set["asyncio.Task[Reply]"]) -> None:

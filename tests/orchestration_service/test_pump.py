@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from orchestration_service.errors import SandboxLost, SandboxUnavailable
-from orchestration_service.pump import ModelReply, ModelRequest, Pump
+from orchestration_service.letters import ModelReply, ModelRequest
+from orchestration_service.pump import Pump
 from runner_image.mailbox import Mailbox, open_mailboxes
 from runner_image.relay import ModelCalls
 from runner_image.runner import Runner
