@@ -134,9 +134,7 @@ class Runner:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        mailbox = self._open.pop(run_id, None)
-        if mailbox is not None:
-            await mailbox.close()
+        self._open.pop(run_id, None)
         await self._mailboxes.forget(run_id)
 
     def _refusal(self, detail: str) -> Reply:

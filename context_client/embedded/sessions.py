@@ -5,7 +5,7 @@ lets them race. executeCode waits for nobody: a long poll and a quick call run s
 """
 
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -31,6 +31,7 @@ from context_client.embedded.storage import Blobs, Records
 
 _log = logging.getLogger(__name__)
 _LANGUAGES = ("Python", "CSharp")
+_FETCHED_AT_ONCE = 4
 
 
 class SessionService:
@@ -147,16 +148,11 @@ class SessionService:
         if upload is None or upload["code_session_id"] != session_id:
             raise thrown(CONTEXT_SERVICE, f"no upload {operation_id!r} in session {session_id!r} for this user")
         session = await self._session(upn, session_id)
-        made: list[Document] = []
-        lost: list[str] = []
         async with self._turns.of(session_id), self._reached(session) as line:
-            for item in wanted_items(await line.list_files(), upload["file_upload_success"]):
-                document = await self._fetch(line, session, operation_id, item)
-                if document is None:
-                    lost.append(f"{item.parent}/{item.name}")
-                else:
-                    made.append(document)
-        return made, lost
+            items = wanted_items(await line.list_files(), upload["file_upload_success"])
+            documents = await _each(items, lambda item: self._fetch(line, session, operation_id, item))
+        made = [document for document in documents if document is not None]
+        return made, [f"{item.parent}/{item.name}" for item, document in zip(items, documents, strict=True) if document is None]
 
     async def _send(self, line: SandboxLine, upn: str, conversation_id: str, name: str) -> bool:
         record = await self._records.newest_file(upn, conversation_id, name)
@@ -244,6 +240,29 @@ def create_problems(upn: str, asked: CreateRequest, override_hosts: str) -> list
 def wanted_items(items: Sequence[StoredItem], uploaded: Mapping[str, bool]) -> list[StoredItem]:
     """Leave out what was sent into the root, changed or not; the name alone decides."""
     return [item for item in items if item.parent != "/" or not uploaded.get(item.name, False)]
+
+
+async def _each(items: Sequence[StoredItem], fetch: Callable[[StoredItem], Awaitable[Document | None]]) -> list[Document | None]:
+    """Fetch a few items at a time and return what came of each, in their order; the first that fails ends it, as it would alone."""
+    documents: list[Document | None] = [None] * len(items)
+    waiting = iter(enumerate(items))
+    failures: list[Exception] = []
+
+    async def work() -> None:
+        for number, item in waiting:
+            if failures:
+                return
+            try:
+                documents[number] = await fetch(item)
+            except (Problem, SandboxUnreachable) as error:
+                failures.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(min(_FETCHED_AT_ONCE, len(items))):
+            tasks.start_soon(work)
+    if failures:
+        raise failures[0]
+    return documents
 
 
 class _Turns:

@@ -187,7 +187,7 @@ async def test_a_full_disk_does_not_stop_the_run(tmp_path: Path, caplog: pytest.
         await database.executescript("PRAGMA journal_mode=WAL; PRAGMA page_size=4096; CREATE TABLE filler (x);")
     async with open_mailboxes(path, "here") as mailboxes:
         mailbox = await mailboxes.open(RUN)
-        await mailboxes._store._database.execute("PRAGMA max_page_count=20")
+        mailboxes._store._database.execute("PRAGMA max_page_count=20")
         for _ in range(5):
             await mailbox.post("model_request", {}, bytes(100_000))
         await mailbox.exchange(say(1, "stop"))
