@@ -125,6 +125,8 @@ class Settings(BaseSettings):
     """How long a synchronous completion waits; afterwards the caller is told to poll. Below the platform's 1800."""
     keep_alive_seconds: float = Field(default=15, gt=0, le=300, allow_inf_nan=False)
     """Pause after which an idle event stream sends a comment, so that proxies keep it open."""
+    lease_seconds: float = Field(default=30, ge=1, le=3600, allow_inf_nan=False)
+    """How long a turn stays with this process without a sign of life; afterwards another one takes it over."""
     finished_operations_kept: int = Field(default=1000, ge=10, le=1_000_000)
     """How many ended operations are answered from memory; others come from the store."""
 

@@ -19,7 +19,8 @@ from typing import Any, Self
 
 import anyio
 
-from orchestration_service.errors import OperationUnknown, StoreError
+from orchestration_service.errors import LeaseLost, OperationUnknown, StoreError
+from orchestration_service.operations.lease import Claim
 from orchestration_service.operations.model import FinalStatus, Operation, OperationStore, StoredEvent
 from workflow_schemas.platform import (
     CompletionResponse,
@@ -50,6 +51,7 @@ class _Entry:
     version: int = 0
     unsaved: bool = False
     read_at: float = 0.0
+    claim: Claim | None = None
     changed: anyio.Event = field(default_factory=anyio.Event)
 
     def is_fresh(self) -> bool:
@@ -105,15 +107,28 @@ class StatusBoard(anyio.AsyncContextManagerMixin):
             (only,) = group.exceptions  # the task group is our business: callers get their own error back
             raise only from only.__cause__
 
-    def show(self, operation: Operation) -> None:
-        """Put an operation on the board that this process works on from now on."""
+    def show(self, operation: Operation, claim: Claim | None = None) -> None:
+        """Put an operation on the board that this process works on from now on; its progress is stored under the claim."""
+        known = self._running.get(operation.operation_id)
+        if known is not None:
+            known.claim = claim
+            return
         earlier = self._others.pop(operation.operation_id, None)
-        entry = _Entry(operation, owner=operation.upn.casefold(), is_ours=True)
+        entry = _Entry(operation, owner=operation.upn.casefold(), is_ours=True, claim=claim)
         self._running[operation.operation_id] = entry
         if earlier is not None:  # whoever waited on the other entry has to look again
             earlier.announce()
         if operation.is_finished:
             self._retire(entry)
+
+    def let_go(self, operation_id: str) -> None:
+        """Forget what this process knows of a running operation: it is not ours (any more), and the store knows better."""
+        entry = self._running.pop(operation_id, None)
+        if entry is None:
+            return
+        entry.is_ours, entry.unsaved, entry.claim, entry.read_at = False, False, None, -FOREIGN_SECONDS
+        self._keep(entry)
+        entry.announce()
 
     def publish(self, operation_id: str, progress_text: str, *, prompt_tokens: int = 0, completion_tokens: int = 0) -> None:
         """Show progress of a running operation at once and store it soon.
@@ -145,6 +160,7 @@ class StatusBoard(anyio.AsyncContextManagerMixin):
         *,
         status_message: str | None = None,
         adopt: bool = False,
+        claim: Claim | None = None,
     ) -> Operation:
         """Store the end of an operation, then show it.
 
@@ -153,9 +169,10 @@ class StatusBoard(anyio.AsyncContextManagerMixin):
 
         Raises:
             OperationUnknown: There is no such operation.
+            LeaseLost: The claim is outdated; nothing was stored.
             StoreError: The end could not be stored; nothing is shown, so it may be tried again.
         """
-        stored = await self._operations.finish(operation_id, status, result, status_message=status_message, adopt=adopt)
+        stored = await self._operations.finish(operation_id, status, result, status_message=status_message, adopt=adopt, claim=claim)
         entry = self._running.get(operation_id) or self._others.get(operation_id)
         if entry is None:
             entry = _Entry(stored, owner=stored.upn.casefold(), is_ours=False)
@@ -164,9 +181,9 @@ class StatusBoard(anyio.AsyncContextManagerMixin):
         self._retire(entry)
         return stored
 
-    async def append_events(self, operation_id: str, events: Sequence[dict[str, Any]]) -> list[StoredEvent]:
+    async def append_events(self, operation_id: str, events: Sequence[dict[str, Any]], claim: Claim | None = None) -> list[StoredEvent]:
         """Store activity events, then wake whoever watches the operation."""
-        stored = await self._operations.append_events(operation_id, events)
+        stored = await self._operations.append_events(operation_id, events, claim)
         entry = self._running.get(operation_id) or self._others.get(operation_id)
         if entry is not None:
             entry.announce()
@@ -294,7 +311,10 @@ class StatusBoard(anyio.AsyncContextManagerMixin):
                     operation.status_message,
                     prompt_tokens=operation.prompt_tokens,
                     completion_tokens=operation.completion_tokens,
+                    claim=entry.claim,
                 )
+            except LeaseLost:
+                self.let_go(operation.operation_id)
             except (StoreError, OperationUnknown) as error:  # progress is a courtesy: the turn must not die of it
                 logger.warning("Progress of operation %r was not stored: %s", operation.operation_id, error)
 
