@@ -6,11 +6,15 @@ server and their frameworks: a third of all the time it takes until an agent can
 imported as usual; nothing depends on the shortcut (docs/decisions/0004).
 """
 
+import asyncio
 import importlib
 import importlib.util
 import sys
 import types
 from collections.abc import Mapping
+
+import anyio
+import anyio.lowlevel
 
 _STANDS_IN: Mapping[str, Mapping[str, str]] = {"mcp": {}, "mcp.server": {"Server": "mcp.server.lowlevel.server"}}
 """Packages that are entered without running them, and where the names lie that they would offer."""
@@ -22,6 +26,7 @@ def import_agent() -> None:
     Raises:
         ImportError: The agent SDK is not installed.
     """
+    asyncio.run(anyio.lowlevel.checkpoint())  # has the library under the SDK load what it would load at the agent's start
     if "runner_image.agent" in sys.modules:
         return
     known = set(sys.modules)

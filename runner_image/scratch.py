@@ -44,7 +44,8 @@ record() {{  # record the workspace in the index; arguments are options for git
 tell() {{  # say what was recorded, and what could not be
   [ $code = 0 ] || echo "unread $(head -c 400 {scratch}/complaints | tr '\\n' ' ')"
   git ls-files -s -z | grep -z '^160000 ' | cmp -s - {scratch}/gitlinks || echo "embedded yes"
-  echo "tree $(git write-tree)"
+  recorded=$(git write-tree)
+  echo "tree $recorded"
 }}
 """
 
@@ -103,25 +104,21 @@ echo "headtree $tree"
 """
 )
 
-TREE_SCRIPT = (
+CHANGE_SCRIPT = (
     _FUNCTIONS
     + """
 if [ -f {scratch}/index.before ]; then cp {scratch}/index.before {scratch}/index; else cp {scratch}/index {scratch}/index.before; fi
 record {options}
 tell
-"""
-)
-
-PATCH_SCRIPT = """
-set -eu
-export GIT_DIR={scratch}
-git diff --binary --full-index --no-color --no-ext-diff --no-textconv -M {base} {result} > {scratch}/changes.patch
-git diff --no-color --no-ext-diff --no-textconv -M --numstat {base} {result} > {scratch}/changes.numstat
-git diff --no-color --no-ext-diff -M --name-only -z {base} {result} > {scratch}/changes.names
+difference() {{ git diff --no-color --no-ext-diff --no-textconv -M "$@" {base} $recorded; }}
+rm -f {scratch}/proof.index
+difference --numstat > {scratch}/changes.numstat & numstat=$!
+difference --name-only -z > {scratch}/changes.names & names=$!
+GIT_INDEX_FILE={scratch}/proof.index git read-tree {base} & proof=$!
+difference --binary --full-index > {scratch}/changes.patch
+wait $numstat; wait $names; wait $proof
 if [ -s {scratch}/changes.patch ]; then
-  rm -f {scratch}/proof.index
   export GIT_INDEX_FILE={scratch}/proof.index
-  git read-tree {base}
   if git apply --cached --whitespace=nowarn {scratch}/changes.patch 2> {scratch}/proof.error; then
     echo "proof $(git write-tree)"
   else
@@ -131,6 +128,7 @@ else
   echo "proof {base}"
 fi
 """
+)
 
 
 @dataclass(frozen=True)
@@ -163,7 +161,7 @@ class Scratch:
         """Start with an empty folder: nothing of an earlier turn decides anything in this one."""
         await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
 
-    async def run(self, script: str, *, seconds: float, hidden: Sequence[Path] = (), options: str = "", **values: str) -> Facts:
+    async def run(self, script: str, *, seconds: float, hidden: Sequence[Path] = (), options: str = "", base: str = "") -> Facts:
         """Run a script.
 
         Args:
@@ -171,7 +169,7 @@ class Scratch:
             seconds: How long it may take.
             hidden: Git directories of nested repositories, as paths in the workspace; they are covered up.
             options: Options for git when it records.
-            values: What the placeholders stand for; only hashes and words of ours, never a name from the workspace.
+            base: Hash of the tree to compare with.
 
         Raises:
             WorkspaceError: The script failed or took too long; the message holds its words.
@@ -182,7 +180,7 @@ class Scratch:
             excluded=" ".join(f"'{pattern}'" for pattern in _EXCLUDED),
             windows=_FROM_WINDOWS,
             options=options,
-            **values,
+            base=base,
         )
         await asyncio.to_thread(self.folder.mkdir, parents=True, exist_ok=True)
         line = self._wall.command(["/bin/sh", "-c", text], environment=_environment(), writable=False)

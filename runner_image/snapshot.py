@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner_image.errors import WorkspaceError
-from runner_image.scratch import BASE_SCRIPT, PATCH_SCRIPT, TREE_SCRIPT, Facts, Scratch, shown
+from runner_image.scratch import BASE_SCRIPT, CHANGE_SCRIPT, Facts, Scratch, shown
 from runner_image.wall import Wall
 from workflow_schemas.manifest import PatchFacts
 
 _BASE_SECONDS = 120.0
-_CHANGE_SECONDS = 40.0
+_CHANGE_SECONDS = 60.0
 _MAX_PATCH_BYTES = 64 * 1024 * 1024
 _MAX_PATHS = 200
 _MAX_NESTED = 200
@@ -74,13 +74,10 @@ class Snapshots:
             WorkspaceError: git fails or takes too long; the message says so.
         """
         options = self._scratch.options(from_windows=base.from_windows)
-        facts, remarks = await self._recorded(TREE_SCRIPT, _CHANGE_SECONDS, options)
+        facts, remarks = await self._recorded(CHANGE_SCRIPT, _CHANGE_SECONDS, options=options, base=base.tree)
         result = facts.one("tree")
-        proof = await self._scratch.run(PATCH_SCRIPT, seconds=_CHANGE_SECONDS, base=base.tree, result=result)
-        proven = proof.one("proof") == result
-        patch = await asyncio.to_thread(_patch, self._scratch.folder / "changes.patch", remarks)
-        numbers = await asyncio.to_thread((self._scratch.folder / "changes.numstat").read_text, "utf-8", "replace")
-        names = await asyncio.to_thread((self._scratch.folder / "changes.names").read_bytes)
+        proven = facts.one("proof") == result
+        patch, numbers, names = await asyncio.to_thread(_difference, self._scratch.folder, remarks)
         paths = [shown(name) for name in names.split(b"\0") if name]
         added, removed = _count(numbers)
         facts_of_patch = PatchFacts(
@@ -89,7 +86,7 @@ class Snapshots:
             result_tree=result,
             base_is_commit=base.is_commit,
             proven=proven,
-            reason="" if proven else proof.one("failed") or "the patch applies but gives another tree",
+            reason="" if proven else facts.one("failed") or "the patch applies but gives another tree",
             files_changed=len(paths),
             insertions=added,
             deletions=removed,
@@ -97,13 +94,13 @@ class Snapshots:
         )
         return Change(facts=facts_of_patch, patch=patch, remarks=tuple(remarks))
 
-    async def _recorded(self, script: str, seconds: float, options: str = "") -> tuple[Facts, list[str]]:
+    async def _recorded(self, script: str, seconds: float, *, options: str = "", base: str = "") -> tuple[Facts, list[str]]:
         """Run a script that records; repositories inside the workspace are recorded by their files, not by their commit."""
-        facts, remarks = await self._scratch.run(script, seconds=seconds, options=options), list[str]()
+        facts, remarks = await self._scratch.run(script, seconds=seconds, options=options, base=base), list[str]()
         if facts.all("embedded") or facts.all("unread"):
             nested = await self._scratch.nested()
             if nested:
-                facts = await self._scratch.run(script, seconds=seconds, options=options, hidden=nested[:_MAX_NESTED])
+                facts = await self._scratch.run(script, seconds=seconds, options=options, base=base, hidden=nested[:_MAX_NESTED])
         if facts.all("unread"):
             remarks.append(f"Some files could not be recorded and are not in the patch: {facts.one('unread')}")
         if facts.all("embedded"):
@@ -111,6 +108,12 @@ class Snapshots:
         if not facts.one("tree"):
             raise WorkspaceError("git did not record the workspace")
         return facts, remarks
+
+
+def _difference(folder: Path, remarks: list[str]) -> tuple[bytes, str, bytes]:
+    """Return the patch, its numbers and its names."""
+    numbers = (folder / "changes.numstat").read_text("utf-8", "replace")
+    return _patch(folder / "changes.patch", remarks), numbers, (folder / "changes.names").read_bytes()
 
 
 def _patch(path: Path, remarks: list[str]) -> bytes:
