@@ -22,9 +22,7 @@ from orchestration_service.errors import SettingsError
 
 PREFIX = "CLAUDE_CODE_"
 MIB = 1024 * 1024
-BLOB_CONTAINER_NAME = r"^[a-z0-9](?:-?[a-z0-9]){2,62}$"
-"""What the storage account takes as the name of a container."""
-COSMOS_NAME = r"^[^/\\?#]{1,254}[^/\\?# ]$|^[^/\\?# ]$"
+COSMOS_NAME = r"^[^/\\?#]{1,255}$"
 """What Cosmos DB takes as the name of a database or container."""
 
 
@@ -48,9 +46,16 @@ def _is_account_key(value: SecretStr) -> SecretStr:
     return value
 
 
+def _is_blob_container(value: str) -> str:
+    if not 3 <= len(value) <= 63 or not re.fullmatch(r"[a-z0-9]+(?:-[a-z0-9]+)*", value):
+        raise ValueError("can name no blob container: 3 to 63 lower-case letters, digits and single hyphens between them")
+    return value
+
+
 HttpAddress = Annotated[str, AfterValidator(_is_http_address)]
 HeaderSecret = Annotated[SecretStr, AfterValidator(_is_header_text)]
 AccountKey = Annotated[SecretStr, AfterValidator(_is_account_key)]
+BlobContainerName = Annotated[str, AfterValidator(_is_blob_container)]
 
 
 class Settings(BaseSettings):
@@ -108,7 +113,7 @@ class Settings(BaseSettings):
     """Blob service of the storage account that goes with Cosmos DB, such as https://NAME.blob.core.windows.net."""
     blob_key: AccountKey | None = Field(default=None, min_length=1)
     """Key of the storage account; without one the process's own Azure identity is used (preferred)."""
-    blob_container: str = Field(default="claude-code-operations", pattern=BLOB_CONTAINER_NAME)
+    blob_container: BlobContainerName = "claude-code-operations"
     """Blob container for what is too large for a document; files of the embedded Context API go to one named like the instance."""
     create_missing_stores: bool = False
     """Whether to make the database and the containers that are not there: for emulators and first trials."""
@@ -152,10 +157,11 @@ class Settings(BaseSettings):
             if named and getattr(self, needed) is None:
                 others = ", ".join(PREFIX + name.upper() for name in named)
                 raise ValueError(f"{PREFIX}{needed.upper()} is missing, but there is {others}: set both addresses, or none of these")
-        if self.cosmos_endpoint and self.is_embedded and not re.match(BLOB_CONTAINER_NAME, self.instance_id.lower()):
-            raise ValueError(
-                f"{PREFIX}INSTANCE_ID cannot name a blob container, which the embedded Context API needs for files in Azure: use a GUID"
-            )
+        if self.cosmos_endpoint and self.is_embedded:
+            try:
+                _is_blob_container(self.instance_id.lower())
+            except ValueError as error:
+                raise ValueError(f"{PREFIX}INSTANCE_ID {error}; the embedded Context API keeps files in one of that name") from None
         return self
 
     @property

@@ -27,7 +27,7 @@ ALLOWED_TEXT: Mapping[str, tuple[str, ...]] = {
 """Path prefixes of the tracked files that may say such a thing."""
 
 DOCUMENTS = tuple(path for path in tracked_files() if path.suffix == ".md")
-LOCKS = ("requirements.lock", "requirements-dev.lock")
+LOCKS = ("requirements.lock", "requirements-azure.lock", "requirements-dev.lock")
 
 
 @pytest.mark.parametrize("what", FORBIDDEN_TEXT)
@@ -71,24 +71,25 @@ def test_a_lock_file_is_hashed_and_holds_every_declared_dependency(lock: str) ->
     """Else somebody changed pyproject.toml without `./dev lock`."""
     text = (ROOT / lock).read_text(encoding="utf-8")
     pins = re.findall(r"^([A-Za-z0-9._-]+)==", text, re.MULTILINE)
-    declared = {canonicalize_name(Requirement(line).name) for line in _declared(with_dev="dev" in lock)}
+    declared = {canonicalize_name(Requirement(line).name) for line in _declared(lock)}
     assert declared <= {canonicalize_name(name) for name in pins}
     assert len(re.findall(r"^\S.*\\\n    --hash=sha256:", text, re.MULTILINE)) == len(pins)
 
 
-def test_both_locks_agree() -> None:
-    """The smaller one is a part of the larger one, so one environment serves both."""
-    runtime, full = ((ROOT / lock).read_text(encoding="utf-8") for lock in LOCKS)
-    entries = [set(re.findall(r"^[A-Za-z0-9._-]+==\S+", text, re.MULTILINE)) for text in (runtime, full)]
-    assert entries[0] <= entries[1]
+def test_the_locks_agree() -> None:
+    """Each is a part of the next larger one, so one environment serves all."""
+    texts = [(ROOT / lock).read_text(encoding="utf-8") for lock in LOCKS]
+    runtime, azure, full = (set(re.findall(r"^[A-Za-z0-9._-]+==\S+", text, re.MULTILINE)) for text in texts)
+    assert runtime <= azure <= full
 
 
-def _declared(*, with_dev: bool) -> list[str]:
+def _declared(lock: str) -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     lines: list[str] = list(project["project"]["dependencies"])
-    if with_dev:
+    if lock != "requirements.lock":
+        lines += project["project"]["optional-dependencies"]["azure"]
+    if lock == "requirements-dev.lock":
         lines += project["dependency-groups"]["dev"]
-        lines += [line for extra in project["project"].get("optional-dependencies", {}).values() for line in extra]
     return lines
 
 

@@ -89,6 +89,34 @@ def test_a_wrong_value_is_named_and_not_shown(environment: pytest.MonkeyPatch, n
     assert raised.value.__suppress_context__
 
 
+COSMOS = {"CLAUDE_CODE_COSMOS_ENDPOINT": "https://cosmos.example", "CLAUDE_CODE_BLOB_ENDPOINT": "https://blob.example"}
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"CLAUDE_CODE_BLOB_ENDPOINT": ""}, "CLAUDE_CODE_BLOB_ENDPOINT is missing"),
+        ({"CLAUDE_CODE_COSMOS_ENDPOINT": ""}, "CLAUDE_CODE_COSMOS_ENDPOINT is missing"),
+        ({**dict.fromkeys(COSMOS, ""), "CLAUDE_CODE_COSMOS_DATABASE": "d"}, "there is CLAUDE_CODE_COSMOS_DATABASE"),
+        ({"CLAUDE_CODE_COSMOS_ENDPOINT": "http://cosmos.example"}, "CLAUDE_CODE_COSMOS_ENDPOINT: must begin with https"),
+        ({"CLAUDE_CODE_COSMOS_KEY": f"AccountKey={SECRET}"}, "CLAUDE_CODE_COSMOS_KEY: is no account key"),
+        ({"CLAUDE_CODE_BLOB_CONTAINER": "Mine"}, "CLAUDE_CODE_BLOB_CONTAINER: can name no blob container"),
+        ({"CLAUDE_CODE_COSMOS_CONTAINER": "a/b"}, "CLAUDE_CODE_COSMOS_CONTAINER: .*pattern"),
+        ({"CLAUDE_CODE_INSTANCE_ID": "my_instance"}, "CLAUDE_CODE_INSTANCE_ID can name no blob container"),
+        ({"CLAUDE_CODE_STATE_API_URL": "https://state"}, "CLAUDE_CODE_STATE_API_KEY is missing"),
+        ({"CLAUDE_CODE_STATE_API_KEY": SECRET}, "CLAUDE_CODE_STATE_API_URL is missing"),
+    ],
+    ids=["no-blob", "no-cosmos", "no-account", "open", "connection-string", "blob-name", "cosmos-name", "instance", "state-key", "state"],
+)
+def test_half_a_store_is_refused(environment: pytest.MonkeyPatch, more: dict[str, str], words: str) -> None:
+    """What was meant for an account never lands in a local file."""
+    for name, value in {**COSMOS, **more}.items():
+        environment.setenv(name, value)
+    with pytest.raises(SettingsError, match=words) as raised:
+        load_settings()
+    assert SECRET not in str(raised.value)
+
+
 def test_settings_do_not_change(environment: pytest.MonkeyPatch) -> None:
     settings: Any = load_settings()
     with pytest.raises(ValidationError):
