@@ -1,8 +1,9 @@
 """What a process knows about a seal it wrote or read, and which files of this very sandbox need not be read again.
 
-Stamps (size, time of change of the content and of the inode) never travel in a seal. They are made only by a process that has just read
-or written the file itself, they hold for one device of one sandbox, and so an index that came from elsewhere can never make a
-file pass as unchanged. The inode's time of change cannot be set by anybody, unlike the content's.
+Stamps (inode, size, time of change of the content and of the inode) never travel in a seal. They are made only by a process that has
+just read or written the file itself, they hold for one device of one sandbox, and so an index that came from elsewhere can never make
+a file pass as unchanged. The inode's time of change cannot be set by anybody, unlike the content's; but files made within one tick of
+the clock share it, and the folders they lie in can change places, hence the number of the inode.
 """
 
 import hashlib
@@ -17,8 +18,8 @@ from types import MappingProxyType
 
 from workflow_schemas.seal import SealIndex
 
-Stamp = tuple[int, int, int]
-"""Size, mtime_ns and ctime_ns of a file."""
+Stamp = tuple[int, int, int, int]
+"""Number of the inode, size, mtime_ns and ctime_ns of a file."""
 
 
 def _no_stamps() -> Mapping[str, Stamp]:
@@ -65,7 +66,7 @@ def recall(path: Path) -> KnownSeal | None:
         facts = json.loads(head)
         if hashlib.sha256(index).hexdigest() != facts["index_sha256"]:
             return None
-        stamps = {name: (size, mtime, ctime) for name, (size, mtime, ctime) in facts["stamps"].items()}
+        stamps = {name: (inode, size, mtime, ctime) for name, (inode, size, mtime, ctime) in facts["stamps"].items()}
         known = SealIndex.decoded(index)
         return KnownSeal(index=known, index_sha256=facts["index_sha256"], stamps=MappingProxyType(stamps), device=int(facts["device"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -74,7 +75,7 @@ def recall(path: Path) -> KnownSeal | None:
 
 def stamp_of(status: os.stat_result) -> Stamp:
     """Return the stamp of a file."""
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def records_mapped_writes(folder: int) -> bool:

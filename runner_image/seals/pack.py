@@ -66,10 +66,14 @@ class PackStream:
             if len(self._buffer) >= self._pack_bytes:
                 self._submit()
 
-    def finish(self) -> None:
-        """Write what is still in memory."""
+    def flush(self) -> None:
+        """Let the workers pack what is left, while the caller has other things to do."""
         if self._buffer:
             self._submit()
+
+    def finish(self) -> None:
+        """Write what is still in memory."""
+        self.flush()
         while self._pending:
             self._write(self._pending.popleft().result())
 

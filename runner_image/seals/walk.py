@@ -9,8 +9,9 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Set
+from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +21,8 @@ from workflow_schemas.seal import MAX_DEPTH, MAX_PATH_BYTES, SealEntry, path_tex
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _READ_BYTES = 1024 * 1024
+_KIND = 0o170000
+_SEALED_KINDS: Set[int] = frozenset((stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK))
 
 Exclude = Callable[[str], bool]
 """Tells whether an entry, given by its path below the root, is to be left out; a folder goes with all that is in it."""
@@ -44,12 +47,24 @@ class Found(NamedTuple):
     """What it is, links not followed."""
 
 
+class Listing(NamedTuple):
+    """What one folder of the tree holds, to be read before the next listing is asked for."""
+
+    path: str
+    """Path of the folder below the root with a slash at its end; empty for the root."""
+
+    folder: int
+    """Its descriptor."""
+
+    children: list[tuple[str, os.stat_result]]
+    """Name and status of each entry that can be sealed, sorted by name; links not followed."""
+
+
 @dataclass
 class _Open:
     fd: int
     path: str
-    children: list[tuple[str, os.stat_result]] | None = None
-    folders: list[str] = field(default_factory=list)
+    folders: list[str] | None = None
 
 
 def excluding(patterns: Iterable[str]) -> Exclude:
@@ -80,8 +95,8 @@ def open_root(root: Path) -> int:
         raise SealError(f"the folder {str(root)!r} cannot be opened: {error.strerror}") from error
 
 
-def walk(root: int, excluded: Exclude | None, missed: Missed) -> Iterator[Found]:
-    """Yield every file, link and folder below a folder, parents first.
+def listings(root: int, excluded: Exclude | None, missed: Missed) -> Iterator[Listing]:
+    """Yield what every folder of a tree holds, parents first.
 
     Args:
         root: Descriptor of the folder.
@@ -92,9 +107,10 @@ def walk(root: int, excluded: Exclude | None, missed: Missed) -> Iterator[Found]
     try:
         while stack:
             here = stack[-1]
-            if here.children is None:
-                here.children = _children(here, missed)
-                yield from _found(here, excluded, missed)
+            if here.folders is None:
+                children = _children(here, excluded, missed)
+                here.folders = [name for name, status in reversed(children) if stat.S_ISDIR(status.st_mode)]
+                yield Listing(here.path, here.fd, children)
             elif here.folders:
                 name = here.folders.pop()
                 path = f"{here.path}{name}"
@@ -112,37 +128,38 @@ def walk(root: int, excluded: Exclude | None, missed: Missed) -> Iterator[Found]
             os.close(here.fd)
 
 
-def _children(here: _Open, missed: Missed) -> list[tuple[str, os.stat_result]]:
+def walk(root: int, excluded: Exclude | None, missed: Missed) -> Iterator[Found]:
+    """Yield every file, link and folder below a folder, parents first; see `listings`."""
+    for path, folder, children in listings(root, excluded, missed):
+        for name, status in children:
+            yield Found(path + name, name, folder, status)
+
+
+def _children(here: _Open, excluded: Exclude | None, missed: Missed) -> list[tuple[str, os.stat_result]]:
+    """List one folder; runs for every entry of every turn, hence terse."""
     found = []
+    above, longest = here.path, MAX_PATH_BYTES // 4 - len(here.path)
     try:
         with os.scandir(here.fd) as listing:
             for entry in listing:
+                name = entry.name
+                if excluded is not None and excluded(above + name):
+                    continue
                 try:
-                    found.append((entry.name, entry.stat(follow_symlinks=False)))
+                    status = entry.stat(follow_symlinks=False)
                 except OSError as error:
-                    missed(here.path + entry.name, reason_of(error))
+                    missed(above + name, reason_of(error))
+                    continue
+                if status.st_mode & _KIND not in _SEALED_KINDS:
+                    missed(above + name, "it is a pipe, socket or device, which has no content to seal")
+                elif len(name) > longest and len(os.fsencode(above + name)) > MAX_PATH_BYTES:
+                    missed(above + name, f"its path is longer than {MAX_PATH_BYTES} bytes")
+                else:
+                    found.append((name, status))
     except OSError as error:
-        missed(here.path.rstrip("/"), f"the folder cannot be listed: {error.strerror}")
-    found.sort(key=lambda item: item[0])
+        missed(above.rstrip("/"), f"the folder cannot be listed: {error.strerror}")
+    found.sort(key=itemgetter(0))
     return found
-
-
-def _found(here: _Open, excluded: Exclude | None, missed: Missed) -> Iterator[Found]:
-    for name, status in here.children or ():
-        path = here.path + name
-        if excluded is not None and excluded(path):
-            continue
-        if len(path) > MAX_PATH_BYTES // 4 and len(os.fsencode(path)) > MAX_PATH_BYTES:
-            missed(path, f"its path is longer than {MAX_PATH_BYTES} bytes")
-            continue
-        kind = stat.S_IFMT(status.st_mode)
-        if kind == stat.S_IFDIR:
-            here.folders.append(name)
-        elif kind not in (stat.S_IFREG, stat.S_IFLNK):
-            missed(path, "it is a pipe, socket or device, which has no content to seal")
-            continue
-        yield Found(path, name, here.fd, status)
-    here.folders.reverse()
 
 
 def open_file(found: Found) -> int:
