@@ -6,6 +6,7 @@ What belongs to Azure is imported when it is chosen and not before: an installat
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
@@ -91,7 +92,10 @@ async def opened(stack: AsyncExitStack, context_api: AbstractAsyncContextManager
     try:
         return await stack.enter_async_context(context_api)
     except Problem as error:
-        raise StoreUnusable(f"The embedded Context API has no storage: {error.body.decode(errors='replace')[:500]}") from error
+        reason = json.loads(error.body)["detail"]
+        raise StoreUnusable(
+            f"The embedded Context API cannot start: {reason}. Check the accounts' addresses, containers and keys."
+        ) from error
 
 
 async def _open_chosen(settings: Settings, stack: AsyncExitStack) -> OperationStore:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from orchestration_service.operations import SqliteOperations
 from orchestration_service.operations.conformance import CHECKS
 from orchestration_service.operations.cosmos import CosmosOperations
 from orchestration_service.settings import Settings, load_settings
-from orchestration_service.stores import context_account, open_store, operations_account
+from orchestration_service.stores import context_account, open_store, opened, operations_account
 from tests.emulators.servers import AZURITE_KEY, COSMOS_KEY, Emulator
 from tests.emulators.state_api import KEY as STATE_KEY
 from tests.emulators.state_api import serve_state_api
@@ -103,6 +104,14 @@ async def test_a_missing_package_is_named_with_the_extra(tmp_path: Path, monkeyp
         async with open_store(chosen(tmp_path, **NOWHERE)):
             pass
     assert raised.value.names == ("CLAUDE_CODE_COSMOS_ENDPOINT",)
+
+
+async def test_an_embedded_context_api_without_its_container_is_told_as_a_store(accounts: dict[str, Any], tmp_path: Path) -> None:
+    settings = chosen(tmp_path, **accounts)
+    embedded = EmbeddedSettings(folder=tmp_path, instance_id=INSTANCE, api_key=settings.api_key, azure=context_account(settings))
+    async with AsyncExitStack() as stack:
+        with pytest.raises(StoreUnusable, match="the platform's storage cannot be used.*404"):
+            await opened(stack, open_app(embedded, providers={}))
 
 
 async def test_the_embedded_context_api_names_a_missing_package_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
