@@ -10,7 +10,7 @@ from orchestration_service.errors import PlanRefused, TurnUnknown
 from orchestration_service.operations import Operation
 from orchestration_service.operations.conversation import Conversation, Conversations, SandboxMark, TurnRecord
 from orchestration_service.planning import Continuing, Planned
-from workflow_schemas.manifest import RunManifest
+from workflow_schemas.manifest import RunManifest, SealFacts
 from workflow_schemas.plan import Restore
 from workflow_schemas.receipt import StoredFile
 
@@ -50,13 +50,27 @@ def go_on_from(conversation: Conversation | None, *, live: bool) -> Continuing |
     head = conversation.head if conversation else None
     if head is None:
         return None
-    session = head.agent_session_id or ""
     if live:
-        return Continuing(agent_session_id=session)
-    if head.seal_sha256 is None:
+        return Continuing(agent_session_id=head.agent_session_id or "")
+    assert conversation is not None
+    sealed = _nearest_sealed(conversation, head)
+    if sealed is None or sealed.seal_sha256 is None:
         return None
-    restore = Restore(turn_number=head.turn_number, archives=head.archives, index_sha256=head.seal_sha256)
-    return Continuing(agent_session_id=session, restore=restore)
+    restore = Restore(
+        turn_number=sealed.turn_number,
+        archives=sealed.archives,
+        index_sha256=sealed.seal_sha256,
+        inputs={name: name for name in sealed.inputs},
+    )
+    return Continuing(agent_session_id=sealed.agent_session_id or "", restore=restore)
+
+
+def _nearest_sealed(conversation: Conversation, head: TurnRecord) -> TurnRecord | None:
+    """Return the last turn up to the head that was sealed: a turn that was lost must not take the earlier ones with it."""
+    record: TurnRecord | None = head
+    while record is not None and record.seal_sha256 is None:
+        record = conversation.turn(record.parent_turn)
+    return record
 
 
 def sealed_turn(conversation: Conversation | None, turn_number: int) -> TurnRecord:
@@ -113,11 +127,20 @@ def with_turn(
         result_tree=seal.tree_sha256 if seal else None,
         seal_sha256=seal.index_sha256 if seal else None,
         archives=(*_earlier_parts(known, seal.builds_on), *seal.parts) if seal else (),
-        file_ids={file.name: file.file_id for file in files},
+        file_ids=_inputs(known, planned, seal) | {file.name: file.file_id for file in files},
+        inputs=seal.inputs if seal else (),
         created_at=datetime.now(UTC),
     )
-    mark = SandboxMark(session_id=session_id, generation=manifest.generation) if manifest.generation else None
+    usable = manifest.generation and manifest.end_reason != "input_error"  # else the workspace is empty, or only half of what it should be
+    mark = SandboxMark(session_id=session_id, generation=manifest.generation) if usable else None
     return known.model_copy(update={"head_turn": number, "turns": (*known.turns, record), "sandbox": mark})
+
+
+def _inputs(conversation: Conversation, planned: Planned, seal: SealFacts | None) -> dict[str, str]:
+    """Return the records of the user's files that a seal of the difference builds on."""
+    known = {name: file_id for turn in conversation.turns for name, file_id in turn.file_ids.items()}
+    known |= {item.original_file_name: item.file_id for item in sorted(planned.sources, key=lambda item: item.order) if item.file_id}
+    return {name: known[name] for name in (seal.inputs if seal else ()) if name in known}
 
 
 def _earlier_parts(conversation: Conversation, turns: tuple[int, ...]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from orchestration_service.errors import PlanRefused
-from orchestration_service.prompting import history, system_prompt
+from orchestration_service.prompting import WorkspaceOrigin, history, system_prompt
 from workflow_schemas.plan import InputFile, Limits, Restore, TurnPlan
 from workflow_schemas.platform import (
     CompletionRequest,
@@ -112,7 +112,7 @@ def make_plan(
         run_id=run_id,
         turn_number=turn_number,
         prompt=request.prompt,
-        system_prompt=system_prompt(main_prompt, granted, names, continued=continuing is not None),
+        system_prompt=system_prompt(main_prompt, granted, names, beginning=_beginning(continuing)),
         model=properties.model or model.deployment_name,
         tools=properties.allowed_tools,
         inputs=tuple(InputFile(name=name, kind=_kind(name)) for name in names),
@@ -126,7 +126,7 @@ def make_plan(
     )
     return Planned(
         plan=plan,
-        uploads=(*names, *(plan.restore.archives if plan.restore else ())),
+        uploads=tuple(dict.fromkeys((*names, *_needed(plan.restore)))),
         sources=files,
         model=plan.model,
         endpoint=endpoint,
@@ -135,6 +135,16 @@ def make_plan(
         full_prompt=f"{plan.system_prompt}\n\n{plan.prompt}",
         remarks=(*reading.remarks, *_honest_limits(properties, granted)),
     )
+
+
+def _beginning(continuing: Continuing | None) -> WorkspaceOrigin:
+    if continuing is None:
+        return "attached"
+    return "shared" if continuing.restore and continuing.restore.from_conversation else "continued"
+
+
+def _needed(restore: Restore | None) -> tuple[str, ...]:
+    return (*restore.archives, *restore.inputs.values()) if restore else ()
 
 
 def profile_of(request: CompletionRequest) -> str:
@@ -203,10 +213,6 @@ def _honest_limits(properties: WorkflowProperties, granted: Limits) -> list[str]
         remarks.append("The size of the sandbox is the installation's; a workflow cannot choose it yet.")
     if properties.github_integration_mode != "none" or properties.allowed_repo_patterns:
         remarks.append("Cloning repositories and opening pull requests is not available; attach the repository as an archive.")
-    if properties.workspace_persistence_mode == "diff":
-        remarks.append("The whole workspace was sealed for later turns; keeping the difference only is not available.")
-    if properties.workspace_storage_scope == "user":
-        remarks.append("The workspace belongs to this conversation; sharing it between conversations is not available.")
     return remarks
 
 

@@ -1,5 +1,8 @@
 """The words the agent is given besides the user's: the administrator's prompt, the environment, the policy, the history."""
 
+from collections.abc import Mapping
+from typing import Literal
+
 from workflow_schemas.plan import Limits
 from workflow_schemas.platform import CompletionRequest, Prompt
 
@@ -7,25 +10,36 @@ _HISTORY_CHARACTERS = 24_000
 _MESSAGE_CHARACTERS = 4_000
 _FILES = 50
 
+WorkspaceOrigin = Literal["attached", "continued", "shared"]
+"""Where the files of a workspace come from: the user's message, the turn before, or another conversation of the user."""
 
-def system_prompt(main_prompt: Prompt, limits: Limits, inputs: tuple[str, ...], *, continued: bool) -> str:
+_STATES: Mapping[WorkspaceOrigin, str] = {
+    "attached": "It holds the files the user attached.",
+    "continued": "It is as it was left at the end of the earlier turn.",
+    "shared": (
+        "It is as it was left at the end of the user's last turn with you in another conversation, which you do not remember; "
+        "look at the files before you rely on what they are."
+    ),
+}
+
+
+def system_prompt(main_prompt: Prompt, limits: Limits, inputs: tuple[str, ...], *, beginning: WorkspaceOrigin) -> str:
     """Return the system prompt of a turn.
 
     Args:
         main_prompt: The administrator's prompt.
         limits: Limits in force.
         inputs: Names of the files that are put into the workspace.
-        continued: Whether the workspace is that of an earlier turn.
+        beginning: Where the files of the workspace come from.
     """
     parts = [part.strip() for part in (main_prompt.prefix, main_prompt.suffix) if part.strip()]
-    return "\n\n".join([*parts, _environment(limits, inputs, continued=continued)])
+    return "\n\n".join([*parts, _environment(limits, inputs, _STATES[beginning])])
 
 
-def _environment(limits: Limits, inputs: tuple[str, ...], *, continued: bool) -> str:
+def _environment(limits: Limits, inputs: tuple[str, ...], state: str) -> str:
     files = ", ".join(repr(name) for name in inputs[:_FILES]) or "none"
     if len(inputs) > _FILES:
         files += f" and {len(inputs) - _FILES} more"
-    state = "It is as it was left at the end of the earlier turn." if continued else "It holds the files the user attached."
     return (
         "# Where you are\n"
         f"You work in a sandbox for one turn of a conversation. The workspace is /workspace. {state} Attached files: {files}.\n"

@@ -5,14 +5,15 @@ for it. What could not be had is told to the user and to the agent; nothing is l
 """
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from runner_image.difference import Basis, complete
 from runner_image.errors import SealError
 from runner_image.places import Places
 from runner_image.seals import KnownSeal, keep, read_seals, recall, restore
 from workflow_schemas.manifest import Beginning
-from workflow_schemas.plan import TurnPlan
+from workflow_schemas.plan import Restore, TurnPlan
 
 TRANSCRIPT = "transcript.jsonl"
 _PROJECT = "-workspace"
@@ -28,6 +29,9 @@ class Continuation:
     """The seal that the run's own seal can build on."""
 
     remarks: tuple[str, ...] = ()
+
+    basis: Basis | None = None
+    """What the inputs alone make, when only the difference to it was sealed."""
 
     def system_prompt(self, plan: TurnPlan) -> str:
         """Return the system prompt, with the conversation as text for an agent that does not remember it."""
@@ -56,11 +60,14 @@ def continue_turn(plan: TurnPlan, places: Places) -> Continuation:
     parts = [places.data / name for name in wanted.archives]
     chain = read_seals(parts, turn_number=wanted.turn_number, index_sha256=wanted.index_sha256)
     restored = restore(chain, places.workspace)
+    basis = complete(chain, wanted, plan.limits, places)
     with suppress(SealError, OSError):  # a transcript that cannot be had is replaced by the history, and that is told
         _put_back(chain.extra(TRANSCRIPT), plan, places)
-    for part in parts:
-        part.unlink(missing_ok=True)
-    return _remembering(plan, places, "restored", wanted.turn_number, restored.known)
+    for name in (*wanted.archives, *(name for name in wanted.inputs.values() if name not in {item.name for item in plan.inputs})):
+        (places.data / name).unlink(missing_ok=True)
+    if wanted.from_conversation:
+        return _of_another_conversation(plan, wanted)
+    return replace(_remembering(plan, places, "restored", wanted.turn_number, restored.known), basis=basis)
 
 
 def remember(known: KnownSeal, places: Places) -> None:
@@ -84,6 +91,18 @@ def _remembering(plan: TurnPlan, places: Places, workspace: str, from_turn: int,
         remarks = (f"The files are as the earlier turn left them, but the agent does not remember the earlier messages itself: {kept}.",)
     began = Beginning.model_validate({"workspace": workspace, "from_turn": from_turn, "memory": memory})
     return Continuation(began, parent, remarks)
+
+
+def _of_another_conversation(plan: TurnPlan, wanted: Restore) -> Continuation:
+    """Begin with its files only: the turns of two conversations are numbered alike, so its seal cannot be built upon."""
+    remark = "The files are those of the last turn in another conversation; the agent knows nothing of what was said there."
+    began = Beginning(
+        workspace="restored",
+        from_turn=wanted.turn_number,
+        from_conversation=wanted.from_conversation,
+        memory="history" if plan.history else "none",
+    )
+    return Continuation(began, None, (remark,))
 
 
 def _put_back(content: bytes, plan: TurnPlan, places: Places) -> None:

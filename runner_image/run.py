@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner_image.continuing import Continuation, continue_turn
+from runner_image.difference import note_basis
 from runner_image.errors import AgentError, InputError, RunnerError, SealError
 from runner_image.inputs import unpack_inputs
 from runner_image.mailbox import Mailbox
@@ -114,6 +115,7 @@ class Run:
         self._continuation = continuation = await asyncio.to_thread(continue_turn, self._plan, places)
         await self._tell(continuation)
         remarks = await asyncio.to_thread(unpack_inputs, self._plan.inputs, places.data, places.workspace, self._plan.limits)
+        await asyncio.to_thread(note_basis, self._plan, places, continuation.basis)
         for remark in remarks:
             await self.emit(Progress(at=time.time(), step="workspace", message=remark))
 

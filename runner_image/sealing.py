@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner_image.continuing import TRANSCRIPT, Continuation, remember, transcript
+from runner_image.difference import DIFFERENCE, Difference, find_difference
 from runner_image.errors import RunnerError, SealError
 from runner_image.leftovers import end_leftovers
 from runner_image.outputs import Outputs, events_text, log_text
@@ -113,9 +114,19 @@ def _seal(
         extras["changes.patch"] = change.patch
     if (said := transcript(places, ended.session_id)) is not None:
         extras[TRANSCRIPT] = said
-    stem, parent = f"{plan.output_stem}-seal", ended.continuation.parent
     try:
-        written = write_seal(places.workspace, places.data, stem=stem, turn_number=plan.turn_number, parent=parent, extras=extras)
+        difference = find_difference(plan, places)
+        if difference is not None:
+            extras[DIFFERENCE] = difference.document
+        written = write_seal(
+            places.workspace,
+            places.data,
+            stem=f"{plan.output_stem}-seal",
+            turn_number=plan.turn_number,
+            parent=ended.continuation.parent,
+            extras=extras,
+            exclude=difference.excluded if difference else None,
+        )
     except SealError as error:
         outputs.remarks.append(f"This turn could not be sealed, so the next one cannot go on from it elsewhere: {error}")
         return None
@@ -124,18 +135,19 @@ def _seal(
         outputs.add_seal(part)
     if written.left_out:
         outputs.remarks.append(f"{len(written.left_out)} entries of the workspace could not be sealed; the seal's index names them.")
-    return _facts(written, has_transcript=said is not None)
+    return _facts(written, difference, has_transcript=said is not None)
 
 
-def _facts(written: WrittenSeal, *, has_transcript: bool) -> SealFacts:
+def _facts(written: WrittenSeal, difference: Difference | None, *, has_transcript: bool) -> SealFacts:
     index = written.index
     return SealFacts(
         index_sha256=written.known.index_sha256,
-        tree_sha256=index.tree_sha256,
+        tree_sha256=difference.whole_tree(index.entries) if difference else index.tree_sha256,
         parts=tuple(part.name for part in written.parts),
         builds_on=tuple(reference.turn_number for reference in index.chain),
         entries=len(index.entries),
         new_bytes=written.new_bytes,
         left_out=len(written.left_out),
+        inputs=difference.inputs if difference else (),
         has_transcript=has_transcript,
     )

@@ -63,6 +63,9 @@ class SealFacts(BaseModel):
     entries: int = Field(ge=0, description="Number of files, links and folders.")
     new_bytes: int = Field(ge=0, description="Bytes of content that the turns before did not have.")
     left_out: int = Field(0, ge=0, description="Number of entries that could not be sealed.")
+    inputs: tuple[WireText, ...] = Field(
+        (), description="Names of the user's files that restoring needs as well: only the difference is sealed."
+    )
     has_transcript: bool = Field(False, description="Whether the agent's own session can be taken up again.")
 
 
@@ -73,6 +76,7 @@ class Beginning(BaseModel):
 
     workspace: Literal["fresh", "continued", "restored"] = Field("fresh", description="An empty workspace, a live one, or a restored one.")
     from_turn: int = Field(0, ge=0, description="The turn it goes on from; 0 for none.")
+    from_conversation: WireText = Field("", description="The other conversation whose turn that is; empty for the same one.")
     memory: Literal["none", "session", "history"] = Field(
         "none", description="What the agent remembers: nothing, its own session, or the text of the conversation."
     )

@@ -25,6 +25,11 @@ class Restore(BaseModel):
     turn_number: int = Field(ge=1, description="The turn whose seal is restored.")
     archives: tuple[str, ...] = Field(description="Names in the file store of all parts of its seal and of those it builds on.")
     index_sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 that the seal's index must have; the service noted it.")
+    inputs: dict[str, str] = Field(
+        default_factory=dict,
+        description="Files of the user that a seal of the difference builds on: name in the file store by the name the user gave.",
+    )
+    from_conversation: str = Field("", description="The other conversation whose files these are; empty for this one.")
 
 
 class Limits(BaseModel):

@@ -122,8 +122,6 @@ def test_a_foreign_tool_has_no_say() -> None:
         ({"egress_policy": {"mode": "allowlist", "domains": ["docs.example.com"]}}, "without network"),
         ({"github_integration_mode": "github-app"}, "attach the repository"),
         ({"allowed_repo_patterns": "org/*"}, "attach the repository"),
-        ({"workspace_storage_scope": "user"}, "belongs to this conversation"),
-        ({"workspace_persistence_mode": "diff"}, "whole workspace was sealed"),
         ({"sandbox_memory": "2Gi"}, "size of the sandbox"),
         ({"sandbox_timeout_seconds": 1000}, "after 500 s"),
     ],
