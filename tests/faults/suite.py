@@ -1,0 +1,47 @@
+"""Plays many runs, some at a time, each batch on a ground of its own; what a batch leaves behind is looked for when its platform is closed."""
+
+import asyncio
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from pathlib import Path
+
+from tests.faults.choosing import Fault
+from tests.faults.ground import left_behind, open_ground
+from tests.faults.judging import Verdict
+from tests.faults.replica import forking
+from tests.faults.scene import play
+
+BATCH = 20
+
+
+def play_all(faults: Sequence[Fault], *, jobs: int = 2, batch: int = BATCH) -> Iterator[Verdict]:
+    """Play runs in processes of their own and yield their verdicts as their batches end."""
+    batch = max(1, min(batch, -(-len(faults) // jobs)))
+    waiting = [tuple(faults[start : start + batch]) for start in range(0, len(faults), batch)]
+    with ProcessPoolExecutor(max_workers=jobs, mp_context=forking(), max_tasks_per_child=1) as pool:
+        running: set[Future[list[Verdict]]] = {pool.submit(play_batch, part) for part in waiting}
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield from future.result()
+
+
+def play_batch(faults: Sequence[Fault]) -> list[Verdict]:
+    """Play some runs one after the other in this process."""
+    return asyncio.run(_play_batch(faults))
+
+
+async def _play_batch(faults: Sequence[Fault]) -> list[Verdict]:
+    verdicts = []
+    with tempfile.TemporaryDirectory(prefix="cc-faults-") as name:
+        async with open_ground(Path(name)) as ground:
+            for fault in faults:
+                verdict = await play(fault, ground)
+                print(f"{verdict.seconds:6.1f} s  {verdict.status or 'no end':<10} {fault}", flush=True)
+                for problem in verdict.problems:
+                    print(f"            {problem}", flush=True)
+                verdicts.append(verdict)
+        for line in await left_behind():
+            verdicts[-1].left_behind.append(f"after the platform was closed there is still: {line}")
+    return verdicts
