@@ -18,6 +18,7 @@ from context_client.errors import InvalidRequest, ProtocolError
 from context_client.exchange import Call, send
 from context_client.identity import UserIdentity
 from context_client.models import (
+    IDEMPOTENCY_KEY,
     CodeSession,
     EndpointOverride,
     ExecutionResult,
@@ -163,16 +164,28 @@ class ContextClient:
         call = self._call("POST", path, identity, json={"code_to_execute": code}, timeout_seconds=wait)
         return _read(ExecutionResult, await send(self._http, call))
 
-    async def download_from_session(self, identity: UserIdentity, session_id: str, operation_id: str) -> SessionDownload:
+    async def download_from_session(
+        self, identity: UserIdentity, session_id: str, operation_id: str, *, key: str | None = None
+    ) -> SessionDownload:
         """Make file records of everything new in the sandbox. Call it once: each call makes new records.
 
         Files refused by the server's gate are in `errors`, files changed in place are nowhere, and a sandbox that
         could not list its files looks like one without files: compare with what you expect.
+
+        Args:
+            identity: The owner of the session.
+            session_id: As given by `create_code_session`.
+            operation_id: As given by `upload_to_session`.
+            key: Names the call. The embedded server gives the same records again for the same key; the platform ignores it. Which
+                of the two it was, `SessionDownload.repeatable` says.
         """
         path = f"codeSessions/{_segment(session_id, 'session id')}/downloadFiles"
         body = {"operation_id": operation_id}
-        call = self._call("POST", path, identity, json=body, timeout_seconds=EXECUTE_TIMEOUT_SECONDS)
-        return _read(SessionDownload, await send(self._http, call))
+        headers = {} if key is None else {IDEMPOTENCY_KEY: key}
+        call = self._call("POST", path, identity, headers=headers, json=body, timeout_seconds=EXECUTE_TIMEOUT_SECONDS)
+        response = await send(self._http, call)
+        heeded = key is not None and response.headers.get(IDEMPOTENCY_KEY) == key
+        return _read(SessionDownload, response).model_copy(update={"repeatable": heeded})
 
     async def upload_conversation_file(
         self,

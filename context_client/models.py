@@ -13,6 +13,10 @@ NOT_APPLICABLE = "N/A"
 """What records hold where they have no conversation or no agent."""
 
 
+IDEMPOTENCY_KEY = "Idempotency-Key"
+"""Header that names a call which must not take effect twice; a server that heeds it sends it back."""
+
+
 def _text(value: Any) -> Any:
     return "" if value is None else value
 
@@ -101,6 +105,9 @@ class SessionDownload(_Wire):
     )
     errors: Annotated[tuple[str, ...], BeforeValidator(_list)] = Field(
         default=(), description="Lost outputs as `{folder}/{name}`; a root file reads `//name`."
+    )
+    repeatable: bool = Field(
+        default=False, exclude=True, description="Not on the wire: whether a repetition under the same key gives these records again."
     )
 
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from context_client import FileRecord
 from orchestration_service.errors import SandboxUnavailable
-from orchestration_service.sessions import Session
+from orchestration_service.sessions import Fetched, Session
 from workflow_schemas.manifest import OutputFile, RunManifest
 from workflow_schemas.receipt import Integrity, StoredFile
 
@@ -26,15 +26,11 @@ class Collected:
 
     files: tuple[StoredFile, ...]
     lost: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
 
 
-async def collect(session: Session, manifest: RunManifest, output_stem: str) -> Collected:
-    """Fetch the outputs once and check each against the manifest.
-
-    Raises:
-        SandboxUnavailable: The Context API did not hand the outputs over.
-    """
-    fetched = await session.fetch()
+async def collect(session: Session, manifest: RunManifest, output_stem: str, fetched: Fetched) -> Collected:
+    """Check each of the outputs that were fetched against the manifest."""
     expected = {output.name: output for output in manifest.outputs}
     manifest_name = f"{output_stem}-manifest.json"
     gate = asyncio.Semaphore(_AT_ONCE)
@@ -42,8 +38,8 @@ async def collect(session: Session, manifest: RunManifest, output_stem: str) -> 
     async def check(record: FileRecord) -> StoredFile:
         async with gate:
             if record.file_name == manifest_name:
-                return await _check_manifest(session, record, manifest)
-            return await _check(session, record, expected.get(record.file_name))
+                return await check_manifest(session, record, manifest)
+            return await check_output(session, record, expected.get(record.file_name))
 
     files = await asyncio.gather(*(check(record) for record in fetched.records if record.file_name.startswith(f"{output_stem}-")))
     found = {file.name for file in files}
@@ -61,7 +57,8 @@ _FAULTS: Mapping[Integrity, str] = {
 }
 
 
-async def _check(session: Session, record: FileRecord, output: OutputFile | None) -> StoredFile:
+async def check_output(session: Session, record: FileRecord, output: OutputFile | None) -> StoredFile:
+    """Read a stored file back and return what is known of it."""
     content = await _content(session, record)
     sha256 = "" if content is None else await asyncio.to_thread(_sha256, content)
     integrity: Integrity = "mismatch"
@@ -76,7 +73,7 @@ async def _check(session: Session, record: FileRecord, output: OutputFile | None
     return _stored(record, content, sha256, role=output.role if output else "output", integrity=integrity)
 
 
-async def _check_manifest(session: Session, record: FileRecord, manifest: RunManifest) -> StoredFile:
+async def check_manifest(session: Session, record: FileRecord, manifest: RunManifest) -> StoredFile:
     """The manifest cannot hold its own hash; it has to say what the runner said through the mailbox."""
     content = await _content(session, record)
     if content is None:

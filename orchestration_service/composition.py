@@ -1,6 +1,5 @@
 """The composition root: puts the service together from its settings, and takes it apart again."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -15,8 +14,9 @@ from context_client.embedded.settings import EmbeddedSettings
 from context_client.sandboxes.local import LocalSandboxes, SandboxFacts
 from orchestration_service.app import create_app
 from orchestration_service.brokers.model import ModelBroker
+from orchestration_service.keeper import Pace, open_keeper
 from orchestration_service.model_routes import ModelRoutes
-from orchestration_service.operations import AcceptedTurn, StatusBoard, settle_orphans
+from orchestration_service.operations import StatusBoard
 from orchestration_service.pipeline import Pipeline
 from orchestration_service.planning import SandboxLimits
 from orchestration_service.sessions import SessionSettings
@@ -38,29 +38,9 @@ class Service:
     """What sandboxes are made of here."""
 
 
-class _Turns:
-    """The turns in progress; they end with the service."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def start(self, turn: AcceptedTurn) -> None:
-        """Start a turn in the background."""
-        task = asyncio.create_task(self._pipeline.run(turn), name=f"turn {turn.operation.operation_id}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def close(self) -> None:
-        """Stop the turns that are still running; they are settled at the next start."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
 @asynccontextmanager
 async def open_service(
-    settings: Settings, *, routes: ModelRoutes | None = None, limits: SandboxLimits | None = None
+    settings: Settings, *, routes: ModelRoutes | None = None, limits: SandboxLimits | None = None, pace: Pace | None = None
 ) -> AsyncIterator[Service]:
     """Put the service together: store, board, Context API (remote or embedded), model broker, pipeline, application.
 
@@ -68,6 +48,7 @@ async def open_service(
         settings: What the operator set.
         routes: Replaces the model routes of the settings.
         limits: Replaces what a turn is granted here.
+        pace: Replaces how often turns are renewed, looked for and asked again.
 
     Raises:
         SandboxUnavailable: Embedded, and no sandbox can be made on this machine; the message says what to do.
@@ -77,7 +58,6 @@ async def open_service(
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(settings))
-        await settle_orphans(store, settings.instance_id)
         board = await stack.enter_async_context(
             StatusBoard(store, instance_id=settings.instance_id, finished_kept=settings.finished_operations_kept)
         )
@@ -92,9 +72,16 @@ async def open_service(
             limits=limits or SandboxLimits(),
             describe_sandbox=lambda: sandbox,
         )
-        turns = _Turns(pipeline)
-        stack.push_async_callback(turns.close)
-        app = create_app(settings=settings, operations=store, board=board, start_turn=turns.start)
+        keeper = await stack.enter_async_context(
+            open_keeper(
+                store=store,
+                board=board,
+                pipeline=pipeline,
+                instance_id=settings.instance_id,
+                pace=pace or Pace(lease=settings.lease_seconds),
+            )
+        )
+        app = create_app(settings=settings, operations=store, board=board, start_turn=keeper.start)
         if context_app is not None:
             app.mount(CONTEXT_PATH, context_app)
         yield Service(app, sandbox)

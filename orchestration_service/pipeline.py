@@ -1,45 +1,52 @@
-"""A turn from acceptance to answer: plan → open → run → seal → collect → answer. Only this module knows the order."""
+"""A turn from acceptance to answer: plan → open → run → seal → collect → answer. Only this module knows the order.
+
+Each step is written down before it takes effect, so a turn can be taken over at any of them: what is known is used, and only what is
+missing is done. See docs/decisions/0011.
+"""
 
 import asyncio
 import logging
 import time
-import uuid
-from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 from context_client import ContextClient
 from orchestration_service.answering import compose
+from orchestration_service.brokers.route import ModelRoute
 from orchestration_service.carrying import Carrier
 from orchestration_service.collecting import Collected, collect
 from orchestration_service.commands import Commands, read_command
-from orchestration_service.conversations import check_profile, find_conversation, go_on_from, with_turn
-from orchestration_service.errors import SandboxLost, SandboxUnavailable, ServiceError, TurnError
+from orchestration_service.conversations import check_profile, find_conversation, go_on_from
+from orchestration_service.course import Course, Follower
+from orchestration_service.errors import LeaseLost, SandboxLost, SandboxUnavailable, ServiceError, StoreError, TurnError, TurnUnreadable
+from orchestration_service.following import STOP_AFTER_SECONDS, follow, seconds_left
+from orchestration_service.journal import Opened, read_past
+from orchestration_service.keeping import keep_turn
+from orchestration_service.ledger import Ledger
+from orchestration_service.letters import ModelReply, ModelRequest, Nonsense
 from orchestration_service.model_calls import Broker, ModelCalls
 from orchestration_service.model_routes import ModelRoutes
-from orchestration_service.operations.board import StatusBoard
-from orchestration_service.operations.conversation import Conversation
-from orchestration_service.operations.model import AcceptedTurn, FinalStatus, OperationStore
+from orchestration_service.operations import AcceptedTurn, Claim, OperationStore, StatusBoard
+from orchestration_service.operations.model import FinalStatus
 from orchestration_service.planning import Continuing, Planned, SandboxLimits, make_plan
-from orchestration_service.progress import Progress
 from orchestration_service.pump import Pump
-from orchestration_service.sessions import Session, SessionSettings, open_session
+from orchestration_service.replay import Replayed, replay
+from orchestration_service.salvage import salvage
+from orchestration_service.sessions import Fetched, Session, SessionSettings, open_session
 from orchestration_service.user_workspace import UserWorkspaces
 from workflow_schemas.mailbox import Exchange
 from workflow_schemas.manifest import RunManifest
+from workflow_schemas.model_stream import error_body
 from workflow_schemas.platform import CompletionResponse, failed_response
-from workflow_schemas.receipt import Receipt, StepTime
-from workflow_schemas.usage import Usage
+from workflow_schemas.receipt import Receipt
 
 logger = logging.getLogger(__name__)
 
-_STOP_AFTER_SECONDS = 30.0
-_GIVE_UP_AFTER_SECONDS = 90.0
+_LATE = "The sandbox had stopped answering, and this result came late: it takes the place of the failure that was told before."
 
 
 class Pipeline:
-    """Carries turns out, any number at a time, one after the other within a conversation."""
+    """Carries turns out, any number at a time. Whose turn it is, is decided before."""
 
     def __init__(
         self,
@@ -52,6 +59,7 @@ class Pipeline:
         session: SessionSettings,
         limits: SandboxLimits,
         describe_sandbox: Callable[[], str] = lambda: "",
+        patience_seconds: float = 45.0,
     ) -> None:
         self._context = context
         self._store = store
@@ -61,86 +69,152 @@ class Pipeline:
         self._session = session
         self._limits = limits
         self._describe_sandbox = describe_sandbox
+        self._patience_seconds = patience_seconds
         carrier = Carrier(context, session)
         self._commands = Commands(store, carrier)
         self._user_workspaces = UserWorkspaces(store, carrier)
-        self._queues: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def run(self, turn: AcceptedTurn) -> None:
-        """Carry a turn out and put its end on the board; nothing is raised but a cancellation and a store that fails."""
-        operation = turn.operation
-        course = _Course(turn)
-        async with self._alone(turn):
-            try:
-                result = await self._turn(course)
-            except TurnError as error:
-                result = _failure(turn, str(error))
-            except Exception as error:  # the user must get an answer and the board an end, whatever was overlooked; the log has the trace
-                logger.exception("The turn %r failed unexpectedly.", operation.operation_id)
-                text = "Something went wrong inside the service. The operator's log names it."
-                result = _failure(turn, text, f"{type(error).__name__}: {error}")
-            status: FinalStatus = "Failed" if result.is_error else "Completed"
-            await self._board.finish(operation.operation_id, status, result, status_message="The turn has ended.")
+    async def run(self, turn: AcceptedTurn, claim: Claim | None = None, *, resumed: bool = False, late: bool = False) -> bool:
+        """Carry a turn out and put its end on the board.
+
+        Args:
+            turn: The turn.
+            claim: Ours on its operation; every write carries it.
+            resumed: Whether somebody may have worked on it before: then it goes on where the journal ends.
+            late: Whether it was given up before; only a result that came late ends it now.
+
+        Returns:
+            Whether its sandbox did not answer and may still have a result.
+
+        Raises:
+            LeaseLost: Somebody else has the turn; nothing more was written.
+            StoreError: The store fails; the turn can be resumed.
+        """
+        course = Course(turn, Ledger(self._store, self._board, turn.operation.operation_id, claim), late=late)
+        try:
+            if resumed:
+                await self._take_up(course)
+            result = await self._turn(course)
+        except (LeaseLost, StoreError):
+            raise
+        except TurnError as error:
+            if late:
+                return isinstance(error, SandboxLost) and error.may_answer
+            result = _failure(turn, str(error))
+        except Exception as error:  # the user must get an answer and the board an end, whatever was overlooked; the log has the trace
+            logger.exception("The turn %r failed unexpectedly.", turn.operation.operation_id)
+            if late:
+                return False
+            text = "Something went wrong inside the service. The operator's log names it."
+            result = _failure(turn, text, f"{type(error).__name__}: {error}")
+        status: FinalStatus = "Failed" if result.is_error else "Completed"
+        await course.ledger.finish(status, result, adopt=late)
+        if not course.may_answer:
             await self._tidy(course)
+        return course.may_answer
 
-    @asynccontextmanager
-    async def _alone(self, turn: AcceptedTurn) -> AsyncIterator[None]:
-        """Let one turn of a conversation wait for the other."""
-        conversation = (turn.operation.upn, turn.operation.conversation_id or turn.operation.operation_id)
-        queue = self._queues[conversation]
-        if queue.locked():
-            self._board.publish(turn.operation.operation_id, "Waiting for the previous message of this conversation.")
-        async with queue:
-            yield
-        if not queue.locked():
-            self._queues.pop(conversation, None)
+    async def _take_up(self, course: Course) -> None:
+        """Read what earlier owners of the turn have left, and note that and where it was taken over.
 
-    async def _turn(self, course: "_Course") -> CompletionResponse:
+        Raises:
+            TurnUnreadable: It makes no sense, or the turn is found at the same place time and again.
+        """
+        operation_id = course.turn.operation.operation_id
+        past = read_past(await self._store.steps(operation_id))
+        replayed = await self._replayed(past.run_id) if past.opened else None
+        course.take_up(past, replayed)
+        effects = await self._store.effects(operation_id)
+        ended = sum(effect.state == "ended" for effect in effects.values())
+        heard, said = (replayed.seen, len(replayed.sent)) if replayed else (0, 0)
+        place = f"{sorted(past.reached - {'resume'})} {heard} {said} {ended}"
+        await course.ledger.record_step("resume", {"place": place})
+        if past.is_stuck(place):
+            raise TurnUnreadable(
+                "The service was interrupted at the same place again and again while it worked on this message, so it has given up. "
+                "Files saved by earlier messages are still there. Please send the message again."
+            )
+
+    async def _replayed(self, run_id: str) -> Replayed:
+        heard, said = await self._store.messages(run_id, "out"), await self._store.messages(run_id, "in")
+        try:
+            return await asyncio.to_thread(replay, run_id, heard, said)
+        except Nonsense as error:
+            raise TurnUnreadable(f"The service was interrupted, and cannot go on from what it had stored: {error}.") from error
+
+    async def _turn(self, course: Course) -> CompletionResponse:
         turn = course.turn
-        operation_id = turn.operation.operation_id
         course.conversation = await find_conversation(self._store, turn.operation)
         if (command := read_command(turn.request.prompt)) is not None:
-            return await self._commands.obey(command, turn, course.conversation)
-        course.planned = self._plan(course)
+            return await self._commands.obey(command, turn, course.conversation, course.ledger.claim)
+        course.planned = self._plan(course, course.past.opened.continuing if course.past.opened else None)
         check_profile(course.conversation, course.planned)
-        course.brought = await self._user_workspaces.begin(turn, course.conversation, course.planned)
-        route = self._routes.route(course.planned, turn.operation.upn)
-        await self._reached(operation_id, "open", "Opening a sandbox.", {"run_id": course.run_id})
-        async with course.step("open"):
-            course.session = session = await self._open(course)
-        await self._reached(operation_id, "run", "", {"session_id": session.session_id})
-        follower = _Follower(self._board, operation_id)
-        course.pump = pump = Pump(
-            course.run_id, session=session, log=self._store, call_model=lambda call: calls.answer(call), on_events=follower.take
-        )
-        calls = ModelCalls(
+        follower = Follower(self._board, course.ledger, turn.operation.operation_id)
+        manifest, calls = await self._run(course, follower, self._routes.route(course.planned, turn.operation.upn))
+        manifest = _in_own_words(manifest, calls)
+        if course.late:
+            if manifest.end_reason == "sandbox_lost":
+                raise SandboxLost(manifest.detail, may_answer=course.may_answer)
+            course.remarks += (_LATE,)
+        if "collect" not in course.past.reached:
+            await course.ledger.record_step("collect", {"end_reason": manifest.end_reason})
+            await follower.take([{"type": "progress", "at": time.time(), "step": "collect", "message": "Collecting the files."}])
+        async with course.step("collect"):
+            collected = await self._collect(course, manifest)
+        if turn.operation.conversation_id:
+            kept = await keep_turn(course, self._store, manifest, collected.files)
+            course.remarks += await self._user_workspaces.keep(turn, kept, course.planned, course.ledger.claim)
+        receipt = await self._receipt(course, manifest, collected, calls)
+        return compose(turn.request, turn.operation.operation_id, course.planned, manifest, receipt)
+
+    async def _run(self, course: Course, follower: Follower, route: ModelRoute) -> tuple[RunManifest, ModelCalls]:
+        """Run the turn in its sandbox, or take its run up; a run that turns out never to have started is begun anew."""
+        while True:
+            async with course.step("open"):
+                course.session = await self._reopened(course) if course.past.opened else await self._opened(course)
+            past = course.replayed or Replayed()
+            if course.replayed is not None:
+                await follower.take_up(past)
+            calls = self._calls(course, follower, route, past)
+            course.pump = pump = Pump(
+                course.run_id,
+                session=course.session,
+                log=course.ledger,
+                call_model=_over if course.late else calls.answer,
+                on_events=follower.take,
+                past=past,
+                patience_seconds=self._patience_seconds,
+            )
+            async with course.step("run"):
+                manifest = await follow(course, pump)
+            if manifest is not None:
+                return manifest, calls
+            course.begin_anew()
+            course.planned = self._plan(course)
+
+    def _calls(self, course: Course, follower: Follower, route: ModelRoute, past: Replayed) -> ModelCalls:
+        async def stop() -> None:
+            if course.pump is not None:
+                await course.pump.post("stop", {"reason": "budget", "detail": "The token budget of the turn is spent."})
+
+        return ModelCalls(
             broker=self._broker,
             route=route,
             # a call that outlives the turn must not end it as a model's fault: the runner's own deadline comes first
-            ends_at=time.monotonic() + course.planned.plan.limits.hard_seconds + _STOP_AFTER_SECONDS,
+            ends_at=time.monotonic() + seconds_left(course, STOP_AFTER_SECONDS),
             max_total_tokens=course.planned.properties.max_total_tokens,
             on_call=follower.called,
             on_text=follower.writing,
-            on_spent=lambda: pump.post("stop", {"reason": "budget", "detail": "The token budget of the turn is spent."}),
+            on_spent=stop,
+            usage=past.usage,
+            failure=past.failure,
         )
-        async with course.step("run"):
-            manifest = await _follow(pump, course.planned)
-        manifest = _in_own_words(manifest, calls)
-        await self._reached(operation_id, "collect", "", {"end_reason": manifest.end_reason})
-        await follower.take([{"type": "progress", "at": time.time(), "step": "collect", "message": "Collecting the files."}])
-        async with course.step("collect"):
-            collected = await _collect(session, manifest, course.planned)
-        if turn.operation.conversation_id:
-            kept = with_turn(course.conversation, turn.operation, course.planned, manifest, collected.files, session.session_id)
-            kept = await self._store.save_conversation(kept)
-            course.remarks = await self._user_workspaces.keep(turn, kept, course.planned)
-        receipt = course.receipt(manifest, collected, calls.usage, self._describe_sandbox())
-        await self._store.record_step(operation_id, "answer", {"receipt": receipt.model_dump(mode="json")})
-        return compose(turn.request, operation_id, course.planned, manifest, receipt)
 
-    async def _open(self, course: "_Course") -> Session:
+    async def _opened(self, course: Course) -> Session:
         """Open the conversation's sandbox and fill it; find out whether it still holds what the last turn has left."""
         turn = course.turn
+        course.brought = await self._user_workspaces.begin(turn, course.conversation, course.planned)
+        await course.ledger.record_step("open", {"run_id": course.run_id})
+        await self._say(course, "open", "Opening a sandbox.")
         session = await open_session(
             self._context,
             turn.identity,
@@ -152,9 +226,41 @@ class Pipeline:
         if (continuing := go_on_from(course.conversation, live=live) or course.brought) is not None:
             course.planned = self._plan(course, continuing)
         await session.fill(course.planned.uploads)
+        await course.ledger.record_step("run", Opened.after(session.session_id, session.upload_id, continuing).model_dump(mode="json"))
         return session
 
-    async def _tidy(self, course: "_Course") -> None:
+    async def _reopened(self, course: Course) -> Session:
+        opened = course.past.opened
+        assert opened is not None
+        return Session(self._context, course.turn.identity, opened.session_id, opened.upload_id)
+
+    async def _collect(self, course: Course, manifest: RunManifest) -> Collected:
+        """Collect what there is, once; outputs that cannot be had are named, the answer is given all the same."""
+        session = course.session
+        if manifest.end_reason == "sandbox_lost":
+            course.replayed = await self._replayed(course.run_id)
+            return await salvage(course, self._context, manifest)
+
+        async def fetch() -> dict[str, Any]:
+            return (await session.fetch(course.run_id)).to_outcome()
+
+        try:
+            done = await course.ledger.once("collect", fetch)
+        except SandboxUnavailable as error:
+            return Collected(files=(), lost=tuple(f"{output.name}: {error}" for output in manifest.outputs))
+        fetched = Fetched.from_outcome(done.outcome)
+        if done.maybe_twice and not fetched.repeatable:
+            course.remarks += ("The files of this turn may have been stored twice: the service was interrupted while it stored them.",)
+        return await collect(session, manifest, course.planned.plan.output_stem, fetched)
+
+    async def _receipt(self, course: Course, manifest: RunManifest, collected: Collected, calls: ModelCalls) -> Receipt:
+        if course.past.receipt is not None and not course.late:
+            return course.past.receipt
+        receipt = course.receipt(manifest, collected, calls.usage, self._describe_sandbox())
+        await course.ledger.record_step("answer", {"receipt": receipt.model_dump(mode="json")})
+        return receipt
+
+    async def _tidy(self, course: Course) -> None:
         """After the answer is out: let the runner forget the run, and drop the messages. Losing this loses nothing."""
         try:
             if course.pump is not None:
@@ -163,12 +269,12 @@ class Pipeline:
         except ServiceError as error:
             logger.warning("The run %r was not tidied up: %s", course.run_id, error)
 
-    def _plan(self, course: "_Course", continuing: Continuing | None = None) -> Planned:
+    def _plan(self, course: Course, continuing: Continuing | None = None) -> Planned:
         turn = course.turn
         number = turn.operation.turn_number
         return make_plan(turn.request, run_id=course.run_id, turn_number=number, limits=self._limits, continuing=continuing)
 
-    async def _still_ours(self, course: "_Course", session: Session) -> bool:
+    async def _still_ours(self, course: Course, session: Session) -> bool:
         """Whether the sandbox behind the session is the one this conversation's last turn has left."""
         mark = course.conversation.sandbox if course.conversation else None
         if mark is None or mark.session_id != session.session_id:
@@ -176,95 +282,14 @@ class Pipeline:
         reply = await session.exchange(Exchange(run_id=course.run_id))
         return reply.generation == mark.generation
 
-    async def _reached(self, operation_id: str, step: str, message: str, data: dict[str, Any]) -> None:
-        await self._store.record_step(operation_id, step, data)
-        if message:
-            await self._board.append_events(operation_id, [{"type": "progress", "at": time.time(), "step": step, "message": message}])
-            self._board.publish(operation_id, message)
+    async def _say(self, course: Course, step: str, message: str) -> None:
+        await course.ledger.append_events([{"type": "progress", "at": time.time(), "step": step, "message": message}])
+        self._board.publish(course.turn.operation.operation_id, message)
 
 
-class _Course:
-    """What becomes known of a turn while it is carried out."""
-
-    planned: Planned
-    session: Session
-
-    def __init__(self, turn: AcceptedTurn) -> None:
-        self.turn = turn
-        self.run_id = uuid.uuid4().hex
-        self.pump: Pump | None = None
-        self.conversation: Conversation | None = None
-        self.brought: Continuing | None = None
-        self.remarks: tuple[str, ...] = ()
-        self._started = time.monotonic()
-        self._steps: list[StepTime] = []
-
-    @asynccontextmanager
-    async def step(self, name: str) -> AsyncIterator[None]:
-        """Measure a step."""
-        since = time.monotonic()
-        try:
-            yield
-        finally:
-            self._steps.append(StepTime(step=name, seconds=round(time.monotonic() - since, 4)))
-
-    def receipt(self, manifest: RunManifest, collected: Collected, usage: Usage, sandbox: str) -> Receipt:
-        """Return the receipt of the turn as it stands."""
-        return Receipt(
-            operation_id=self.turn.operation.operation_id,
-            turn_number=self.turn.operation.turn_number,
-            end_reason=manifest.end_reason,
-            detail=manifest.detail,
-            began=manifest.began,
-            seal=manifest.seal,
-            sandbox="; ".join(part for part in (sandbox, manifest.wall) if part),
-            usage=usage,
-            seconds=round(time.monotonic() - self._started, 4),
-            steps=tuple(self._steps),
-            exchanges=self.session.exchanges,
-            mailbox_bytes_in=self.session.bytes_in,
-            mailbox_bytes_out=self.session.bytes_out,
-            patch_proven=manifest.patch.proven if manifest.patch else None,
-            processes_left=manifest.processes_left,
-            files=collected.files,
-            lost=collected.lost,
-            remarks=(*self.planned.remarks, *manifest.remarks, *self.remarks),
-        )
-
-
-class _Follower:
-    """Shows one turn's activity while it runs."""
-
-    def __init__(self, board: StatusBoard, operation_id: str) -> None:
-        self._board = board
-        self._operation_id = operation_id
-        self._progress = Progress()
-
-    async def take(self, events: list[dict[str, Any]]) -> None:
-        """Take events of the runner."""
-        for event in events:
-            self._progress.take(event)
-        await self._board.append_events(self._operation_id, events)
-        self._show()
-
-    async def called(self, event: dict[str, Any], usage: Usage) -> None:
-        """Take the answer of a model call."""
-        progress = self._progress
-        progress.model_calls = usage.model_calls
-        progress.prompt_tokens, progress.completion_tokens = usage.prompt_tokens, usage.output_tokens
-        await self._board.append_events(self._operation_id, [event])
-        self._show()
-
-    def writing(self, text: str | None) -> None:
-        """Take text the model is writing."""
-        self._progress.write(text)
-        self._show()
-
-    def _show(self) -> None:
-        progress = self._progress
-        self._board.publish(
-            self._operation_id, progress.text(), prompt_tokens=progress.prompt_tokens, completion_tokens=progress.completion_tokens
-        )
+async def _over(request: ModelRequest) -> ModelReply:
+    """Answer a call of a turn that was given up: it is to end, not to go on."""
+    return ModelReply(400, error_body("invalid_request_error", "the turn is over"))
 
 
 def _in_own_words(manifest: RunManifest, calls: ModelCalls) -> RunManifest:
@@ -272,47 +297,6 @@ def _in_own_words(manifest: RunManifest, calls: ModelCalls) -> RunManifest:
     if manifest.end_reason == "model_error" and calls.failure:
         return manifest.model_copy(update={"detail": calls.failure, "answer": ""})
     return manifest
-
-
-async def _follow(pump: Pump, planned: Planned) -> RunManifest:
-    """Follow the run to its end; when the sandbox does not keep the deadline by itself, the service does.
-
-    Raises:
-        SandboxUnavailable: The runner did not take the run.
-    """
-    hard = planned.plan.limits.hard_seconds
-
-    async def guard() -> None:
-        await asyncio.sleep(hard + _STOP_AFTER_SECONDS)
-        await pump.post("stop", {"reason": "deadline", "detail": f"The time limit of {hard:.0f} s was reached."})
-
-    await pump.post("start", {"plan": planned.plan.model_dump(mode="json")})
-    watching = asyncio.create_task(guard())
-    try:
-        async with asyncio.timeout(hard + _GIVE_UP_AFTER_SECONDS):
-            return await pump.follow()
-    except TimeoutError:
-        return _lost(planned, "The sandbox did not end the turn in time.")
-    except SandboxLost as error:
-        return _lost(planned, str(error))
-    finally:
-        watching.cancel()
-
-
-def _lost(planned: Planned, detail: str) -> RunManifest:
-    return RunManifest(
-        run_id=planned.plan.run_id, turn_number=planned.plan.turn_number, end_reason="sandbox_lost", detail=detail, generation=""
-    )
-
-
-async def _collect(session: Session, manifest: RunManifest, planned: Planned) -> Collected:
-    """Collect what there is; outputs that cannot be had are named, the answer is given all the same."""
-    if manifest.end_reason == "sandbox_lost":
-        return Collected(files=(), lost=("the workspace of this turn: the sandbox is gone",))
-    try:
-        return await collect(session, manifest, planned.plan.output_stem)
-    except SandboxUnavailable as error:
-        return Collected(files=(), lost=tuple(f"{output.name}: {error}" for output in manifest.outputs))
 
 
 def _failure(turn: AcceptedTurn, text: str, reason: str | None = None) -> CompletionResponse:

@@ -101,6 +101,11 @@ class Pump:
         """Marker of the sandbox, known after the first exchange."""
         return self._generation
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run's end is known."""
+        return self._manifest is not None
+
     async def post(self, kind: str, body: dict[str, Any], data: bytes = b"") -> None:
         """Store a message for the runner and send it with the next exchange, which starts at once."""
         async with self._posting:

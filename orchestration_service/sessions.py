@@ -7,9 +7,12 @@ import asyncio
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
 
 from context_client import ContextApiError, ContextClient, FileRecord, Unavailable, UserIdentity
-from orchestration_service.errors import SandboxUnavailable
+from orchestration_service.errors import SandboxUnavailable, TurnUnreadable
 from workflow_schemas.errors import FrameError
 from workflow_schemas.mailbox import Exchange, Reply, decode_reply, encode
 
@@ -41,19 +44,38 @@ class Fetched:
 
     records: tuple[FileRecord, ...]
     refused: tuple[str, ...]
+    repeatable: bool = False
+
+    def to_outcome(self) -> dict[str, Any]:
+        """Return it as the outcome of an effect."""
+        records = [record.model_dump(mode="json") for record in self.records]
+        return {"records": records, "refused": list(self.refused), "repeatable": self.repeatable}
+
+    @classmethod
+    def from_outcome(cls, outcome: dict[str, Any]) -> "Fetched":
+        """Read the outcome of an effect.
+
+        Raises:
+            TurnUnreadable: It is no such outcome.
+        """
+        try:
+            records = tuple(FileRecord.model_validate(record) for record in outcome["records"])
+            return cls(records, tuple(map(str, outcome["refused"])), bool(outcome["repeatable"]))
+        except (KeyError, TypeError, ValidationError) as error:
+            raise TurnUnreadable("The files of this turn were stored, and the service's note of them cannot be read.") from error
 
 
 class Session:
     """An open code session."""
 
-    def __init__(self, client: ContextClient, identity: UserIdentity, session_id: str) -> None:
+    def __init__(self, client: ContextClient, identity: UserIdentity, session_id: str, upload_id: str = "") -> None:
         self._client = client
         self._identity = identity
         self.session_id = session_id
         self.exchanges = 0
         self.bytes_in = 0
         self.bytes_out = 0
-        self._upload_id = ""
+        self.upload_id = upload_id
 
     async def fill(self, names: Sequence[str]) -> None:
         """Empty the file store and put the conversation's files of these names into it.
@@ -71,7 +93,7 @@ class Session:
                 f"These files did not reach the sandbox: {', '.join(map(repr, missing[:10]))}{' and others' if len(missing) > 10 else ''}. "
                 "Attach them again and repeat the request."
             )
-        self._upload_id = upload.operation_id
+        self.upload_id = upload.operation_id
 
     async def exchange(self, exchange: Exchange) -> Reply:
         """Carry one frame to the runner and one back.
@@ -98,17 +120,17 @@ class Session:
             said = result.error_output.strip()[-500:] or str(error)
             raise SandboxUnavailable(f"The sandbox does not run this project's runner: {said}") from error
 
-    async def fetch(self) -> Fetched:
-        """Turn the outputs in the file store into the user's file records. Not repeatable: each call makes new records.
+    async def fetch(self, key: str | None = None) -> Fetched:
+        """Turn the outputs in the file store into the user's file records. Each call makes new records, unless the server heeds the key.
 
         Raises:
             SandboxUnavailable: The Context API did not do it.
         """
         try:
-            download = await self._client.download_from_session(self._identity, self.session_id, self._upload_id)
+            download = await self._client.download_from_session(self._identity, self.session_id, self.upload_id, key=key)
         except ContextApiError as error:
             raise SandboxUnavailable(f"The outputs could not be fetched: {error}") from error
-        return Fetched(records=tuple(download.file_records.values()), refused=tuple(download.errors))
+        return Fetched(tuple(download.file_records.values()), tuple(download.errors), download.repeatable)
 
     async def content(self, file_id: str) -> bytes:
         """Return the stored bytes of a file record.

@@ -32,9 +32,10 @@ from context_client.embedded.requests import (
 )
 from context_client.embedded.service import ContextService, open_service
 from context_client.embedded.settings import EmbeddedSettings
-from context_client.models import FileRecord
+from context_client.models import IDEMPOTENCY_KEY, FileRecord
 from context_client.multipart import attachment_of
 
+_LONGEST_KEY = 255
 _VERSION: Mapping[str, str] = {"api-supported-versions": "2025-03-20"}
 
 
@@ -136,8 +137,12 @@ class _Routes:
         upn = self._caller(request)
         asked = await read_json(request, DownloadRequest, self._limit)
         session_id = request.path_params["session_id"]
-        made, lost = await self._service.sessions.download(upn, session_id, asked.operation_id)
-        return _json({"file_records": {document["id"]: _on_wire(document) for document in made}, "errors": lost})
+        key = request.headers.get(IDEMPOTENCY_KEY, "")[:_LONGEST_KEY]
+        made, lost = await self._service.sessions.download(upn, session_id, asked.operation_id, key)
+        answer = _json({"file_records": {document["id"]: _on_wire(document) for document in made}, "errors": lost})
+        if key:
+            answer.headers[IDEMPOTENCY_KEY] = key  # says that it was heeded
+        return answer
 
     async def add_conversation_file(self, request: Request) -> Response:
         """Keep a user's file for a conversation."""

@@ -25,6 +25,7 @@ from context_client.embedded.overrides import OverrideProvider, override_host_pr
 from context_client.embedded.problems import CONTEXT_SERVICE, Problem, SandboxUnreachable, thrown
 from context_client.embedded.provider import SandboxProvider
 from context_client.embedded.records import SESSION_RECORD, UPLOAD_RECORD, Document
+from context_client.embedded.repeats import Repeats
 from context_client.embedded.requests import CreateRequest
 from context_client.embedded.settings import EmbeddedSettings
 from context_client.embedded.storage import Blobs, Records
@@ -54,6 +55,7 @@ class SessionService:
         self._providers = providers
         self._settings = settings
         self._turns = _Turns()
+        self._repeats = Repeats(records, settings.instance_id)
 
     async def create(self, upn: str, asked: CreateRequest) -> dict[str, Any]:
         """Name a sandbox and remember it; nothing is started.
@@ -135,8 +137,14 @@ class SessionService:
             "all_files_uploaded": all(sent.values()),
         }
 
-    async def download(self, upn: str, session_id: str, operation_id: str) -> tuple[list[Document], list[str]]:
+    async def download(self, upn: str, session_id: str, operation_id: str, key: str = "") -> tuple[list[Document], list[str]]:
         """Make new records of what is in the sandbox and was not sent there; each call makes new ones.
+
+        Args:
+            upn: The owner.
+            session_id: The session.
+            operation_id: The upload before it.
+            key: Name of the call; a repetition under the same name gives the same records again, also while the first still runs.
 
         Returns:
             The records' documents, and what was lost as `{folder}/{name}`.
@@ -148,11 +156,17 @@ class SessionService:
         if upload is None or upload["code_session_id"] != session_id:
             raise thrown(CONTEXT_SERVICE, f"no upload {operation_id!r} in session {session_id!r} for this user")
         session = await self._session(upn, session_id)
-        async with self._turns.of(session_id), self._reached(session) as line:
-            items = wanted_items(await line.list_files(), upload["file_upload_success"])
-            documents = await _each(items, lambda item: self._fetch(line, session, operation_id, item))
-        made = [document for document in documents if document is not None]
-        return made, [f"{item.parent}/{item.name}" for item, document in zip(items, documents, strict=True) if document is None]
+        async with self._turns.of(session_id):
+            if key and (known := await self._repeats.find(upn, session_id, key)) is not None:
+                return known
+            async with self._reached(session) as line:
+                items = wanted_items(await line.list_files(), upload["file_upload_success"])
+                documents = await _each(items, lambda item: self._fetch(line, session, operation_id, item))
+            made = [document for document in documents if document is not None]
+            lost = [f"{item.parent}/{item.name}" for item, document in zip(items, documents, strict=True) if document is None]
+            if key:
+                await self._repeats.keep(upn, session_id, key, made, lost)
+        return made, lost
 
     async def _send(self, line: SandboxLine, upn: str, conversation_id: str, name: str) -> bool:
         record = await self._records.newest_file(upn, conversation_id, name)

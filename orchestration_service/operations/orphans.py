@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 from orchestration_service.errors import LeaseLost
+from orchestration_service.operations.lease import Claim
 from orchestration_service.operations.model import Operation, OperationStore
 from workflow_schemas.platform import failed_response
 
@@ -36,8 +37,11 @@ async def settle_orphans(operations: OperationStore, instance_id: str) -> list[O
 
 async def _settle(operations: OperationStore, orphan: Operation, owner: str) -> Operation | None:
     claim = await operations.claim(orphan.operation_id, owner, SETTLING_SECONDS)
-    if claim is None:
-        return None
+    return None if claim is None else await end_interrupted(operations, orphan, claim)
+
+
+async def end_interrupted(operations: OperationStore, orphan: Operation, claim: Claim) -> Operation | None:
+    """End an operation that nobody can go on with, under our claim; None when somebody newer has it."""
     result = failed_response(
         orphan.operation_id,
         INTERRUPTED,

@@ -82,7 +82,8 @@ async def answer() -> dict[str, Any]:
     manifest = RunManifest(run_id="run-00000001", turn_number=1, end_reason="completed", answer="Done.", outputs=(output,))
     client = ContextClient(base_url="http://context", api_key="k", instance_id=INSTANCE, transport=httpx.MockTransport(platform))
     async with client:
-        collected = await collect(Session(client, user(), SESSION), manifest, "turn-001")
+        session = Session(client, user(), SESSION)
+        collected = await collect(session, manifest, "turn-001", await session.fetch())
     body = sample("llm_completion_request", "orchestration") | {"session_id": CONVERSATION}
     request = CompletionRequest.model_validate(body)
     planned = make_plan(request, run_id="run-00000001", turn_number=1, limits=SandboxLimits())

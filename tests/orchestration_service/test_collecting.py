@@ -27,7 +27,7 @@ class Store(Session):
     reading: int = 0
     most: int = field(default=0)
 
-    async def fetch(self) -> Fetched:
+    async def fetch(self, key: str | None = None) -> Fetched:
         self.fetches += 1
         records = tuple(FileRecord(id=f"file-{name}", file_name=name, file_size_bytes=3) for name in self.files)
         return Fetched(records=records, refused=self.refused)
@@ -50,7 +50,8 @@ def written(name: str, content: bytes, **more: object) -> OutputFile:
 async def collected(run: RunManifest, files: dict[str, bytes | None], refused: Sequence[str] = ()) -> Collected:
     whole: dict[str, bytes | None] = {f"{STEM}-{name}": content for name, content in files.items()}
     whole.setdefault(f"{STEM}-manifest.json", run.model_dump_json().encode())
-    return await collect(Store(whole, tuple(refused)), run, STEM)
+    store = Store(whole, tuple(refused))
+    return await collect(store, run, STEM, await store.fetch())
 
 
 async def test_a_turn_whose_files_are_all_as_written() -> None:
@@ -98,7 +99,7 @@ async def test_a_manifest_that_says_something_else_is_a_mismatch(content: bytes)
 
 
 async def test_a_manifest_that_did_not_arrive_is_missed() -> None:
-    assert (await collect(Store({}), told(), STEM)).lost == (f"{STEM}-manifest.json: did not arrive",)
+    assert (await collect(Store({}), told(), STEM, Fetched((), ()))).lost == (f"{STEM}-manifest.json: did not arrive",)
 
 
 async def test_files_of_other_turns_are_left_alone() -> None:
@@ -106,6 +107,6 @@ async def test_files_of_other_turns_are_left_alone() -> None:
     store = Store(
         {"turn-0031-log.txt": b"", "turn-002-log.txt": b"", "a.zip": b"", f"{STEM}-manifest.json": told().model_dump_json().encode()}
     )
-    found = await collect(store, told(), STEM)
+    found = await collect(store, told(), STEM, await store.fetch())
     assert [file.name for file in found.files] == [f"{STEM}-manifest.json"]
     assert store.fetches == 1, "each fetch makes new records"
