@@ -3,9 +3,11 @@
 They run wherever a container engine answers; the image is made on the spot, see `image.py`.
 """
 
+import gc
 import socket
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 from tests.emulators.image import SERVER, image
 from tests.emulators.installation import EmulatorsMissing
@@ -23,16 +25,30 @@ def emulator_image() -> Iterator[str]:
     Raises:
         EmulatorsMissing: No engine answers, or the image cannot be made.
     """
+    from testcontainers.core.docker_client import DockerClient
+
+    silence = _silence()
+    if silence is not None:
+        raise EmulatorsMissing(f"no container engine answers ({silence})")
+    with closing(DockerClient().client) as engine, image(engine.api) as name:
+        yield name
+
+
+def _silence() -> str | None:
+    """Why no engine answers; None when one does."""
     from docker.errors import DockerException  # type: ignore[import-untyped]  # comes with testcontainers
     from testcontainers.core.docker_client import DockerClient
 
-    try:
-        DockerClient(timeout=ANSWER_SECONDS).client.ping()
-        engine = DockerClient().client.api
-    except DockerException as error:
-        raise EmulatorsMissing(f"no container engine answers ({error})") from error
-    with image(engine) as name:
-        yield name
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # the client forgets the socket of an attempt that failed
+        try:
+            with closing(DockerClient(timeout=ANSWER_SECONDS).client) as engine:
+                engine.ping()
+            reason = None
+        except DockerException as error:
+            reason = str(error)
+        gc.collect()
+    return reason
 
 
 @contextmanager
@@ -51,6 +67,7 @@ def cosmos_container(image_name: str) -> Iterator[Emulator]:
 
 @contextmanager
 def _container(image_name: str, port: int, command: str) -> Iterator[str]:
+    from docker.errors import DockerException
     from testcontainers.core.config import testcontainers_config
     from testcontainers.core.container import DockerContainer
     from testcontainers.core.wait_strategies import LogMessageWaitStrategy
@@ -58,7 +75,11 @@ def _container(image_name: str, port: int, command: str) -> Iterator[str]:
     testcontainers_config.ryuk_disabled = True  # its image would come from a registry; our containers end with the block
     ready = LogMessageWaitStrategy(r"listen(?:ing at|s on) http").with_startup_timeout(START_SECONDS).with_poll_interval(0.2)
     made = DockerContainer(image_name).with_exposed_ports(port).with_command(f"/usr/bin/node {command}").waiting_for(ready)
-    with made as container:
+    with ExitStack() as stack:
+        try:
+            container = stack.enter_context(made)
+        except DockerException as error:  # no container runs here; one that runs and fails is another error, and no reason to skip
+            raise EmulatorsMissing(f"the container engine cannot run a container ({error})") from error
         yield _address(int(container.get_exposed_port(port)))
 
 

@@ -4,13 +4,12 @@ It holds the machine's node with the libraries it is linked to, the packages `in
 no shell, no distribution.
 """
 
-import hashlib
-import os
 import re
 import shutil
 import subprocess
 import tarfile
 import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,11 +35,16 @@ def image(engine: Any) -> Iterator[str]:
     Raises:
         EmulatorsMissing: The image cannot be made here.
     """
-    tag = hashlib.sha256(os.urandom(16)).hexdigest()[:12]
+    from docker.errors import DockerException  # type: ignore[import-untyped]  # comes with testcontainers
+
+    tag = uuid.uuid4().hex[:12]  # of this run alone: two may be at it at once
     with tempfile.TemporaryFile() as file:
         _pack(file)
         file.seek(0)
-        engine.import_image_from_data(file, repository=REPOSITORY, tag=tag, changes=["WORKDIR /srv"])
+        try:
+            engine.import_image_from_data(file, repository=REPOSITORY, tag=tag, changes=["WORKDIR /srv"])
+        except DockerException as error:
+            raise EmulatorsMissing(f"the container engine does not take an image made here ({error})") from error
     name = f"{REPOSITORY}:{tag}"
     try:
         yield name
