@@ -136,9 +136,10 @@ class Run:
         resume = self._continuation.session(self._plan)
         plan = self._plan.model_copy(update={"system_prompt": self._continuation.system_prompt(self._plan)})
         complaints: list[str] = []
-        async with self._behind_relay(Snapshots(wall)):
+        async with self._behind_relay(Snapshots(wall)) as has_started:
             try:
                 async with start_agent(plan, wrapper=wrapper, emit=self.emit, resume=resume, log=complaints.append) as agent:
+                    has_started.set()
                     await self.emit(Progress(at=time.time(), step="run", message="The agent is at work."))
                     await self._accompany(agent)
             except AgentError as error:
@@ -162,10 +163,18 @@ class Run:
             ended.reason, ended.detail = run.end_reason, run.detail
 
     @asynccontextmanager
-    async def _behind_relay(self, snapshots: Snapshots) -> AsyncIterator[None]:
-        """Record the workspace while the agent starts; it cannot touch a file before the model's first answer is passed on."""
+    async def _behind_relay(self, snapshots: Snapshots) -> AsyncIterator[asyncio.Event]:
+        """Record the workspace while the model is asked first; the agent cannot touch a file before the answer is passed on.
+
+        Not while the agent starts: two walls that go up at once wait for each other in the kernel, twice as long as one after the other.
+
+        Yields:
+            To be set when the agent has started.
+        """
+        has_started = asyncio.Event()
 
         async def take_base() -> Base:
+            await has_started.wait()
             self._ended.base = base = await snapshots.base()
             if not self._continuation.began.from_turn:  # later turns begin with what the earlier ones have not committed
                 self._ended.remarks += base.remarks
@@ -178,8 +187,9 @@ class Run:
 
         self._relay.calls, self._relay.ready = self._calls, snapshot_taken
         try:
-            yield
+            yield has_started
         finally:
+            has_started.set()
             self._relay.calls = self._relay.ready = None
             await asyncio.wait([base])
         base.result()
