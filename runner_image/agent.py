@@ -72,7 +72,7 @@ class Agent:
     def __init__(self, client: ClaudeSDKClient, emit: Emit) -> None:
         self._client = client
         self._emit = emit
-        self._open_calls: dict[str, tuple[str, float]] = {}
+        self._open_calls: dict[str, tuple[ToolStart, float]] = {}
         self._answered_calls: set[str] = set()
         self._background: set[str] = set()
         self._synthetic = ""
@@ -140,8 +140,10 @@ class Agent:
             if isinstance(block, TextBlock):
                 await self._take_text(block.text, message)
             elif isinstance(block, ToolUseBlock | ServerToolUseBlock):
-                self._open_calls[block.id] = (block.name, time.monotonic())
-                await self._emit(ToolStart(at=time.time(), id=block.id, name=block.name, input=_shortened(block.input)))
+                parent = message.parent_tool_use_id or ""
+                start = ToolStart(at=time.time(), id=block.id, parent_id=parent, name=block.name, input=_shortened(block.input))
+                self._open_calls[block.id] = (start, time.monotonic())
+                await self._emit(start)
             else:
                 await self._take_result_block(block)
 
@@ -160,9 +162,10 @@ class Agent:
             await self._end_call(block.tool_use_id, success=not failed, output=_text_of(block.content))
 
     async def _end_call(self, call_id: str, *, success: bool, output: str) -> None:
-        name, since = self._open_calls.pop(call_id)
+        start, since = self._open_calls.pop(call_id)
+        call = {"id": call_id, "parent_id": start.parent_id, "name": start.name}
         took = round(time.monotonic() - since, 4)
-        await self._emit(ToolEnd(at=time.time(), id=call_id, name=name, success=success, output=output[:_SHORT], duration_seconds=took))
+        await self._emit(ToolEnd(at=time.time(), **call, success=success, output=output[:_SHORT], duration_seconds=took))
 
     async def _end_open_calls(self) -> None:
         for call_id in list(self._open_calls):

@@ -33,10 +33,12 @@ def compress(body: bytes, base: bytes = b"") -> bytes:
     Args:
         body: Bytes to send.
         base: Bytes the other side has; empty for none.
+
+    A checksum of the body goes along (4 bytes): expanded against another base, a body would be rebuilt as something else unnoticed.
     """
     window_log = max(10, min(_WINDOW_LOG_MAX, (len(body) + len(base)).bit_length()))
     parameter = zstd.CompressionParameter
-    options: dict[int, int] = {parameter.compression_level: _LEVEL, parameter.window_log: window_log, parameter.checksum_flag: 0}
+    options: dict[int, int] = {parameter.compression_level: _LEVEL, parameter.window_log: window_log, parameter.checksum_flag: 1}
     dictionary = zstd.ZstdDict(base, is_raw=True).as_prefix if len(base) >= 8 else None
     return zstd.compress(body, options=options, zstd_dict=dictionary)
 

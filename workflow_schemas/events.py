@@ -65,6 +65,7 @@ class ToolStart(_Event):
 
     type: Literal["tool_start"] = "tool_start"
     id: WireText = Field("", description="Identifier of the call; the matching `tool_end` carries the same.")
+    parent_id: WireText = Field("", description="Call of the main thread that started the subagent calling here; empty in the main thread.")
     name: WireText = Field(description="Name of the tool.")
     input: Arguments = Field(default_factory=dict, description="Arguments; long strings are shortened.")
 
@@ -74,6 +75,7 @@ class ToolEnd(_Event):
 
     type: Literal["tool_end"] = "tool_end"
     id: WireText = Field("", description="Identifier of the call.")
+    parent_id: WireText = Field("", description="As in the matching `tool_start`.")
     name: WireText = Field("", description="Name of the tool.")
     success: bool = Field(description="False when the tool reported an error.")
     output: WireText = Field("", description="Beginning of what the tool returned.")

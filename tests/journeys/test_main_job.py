@@ -192,38 +192,43 @@ async def test_every_tool_call_did_what_it_should(journey: Journey) -> None:
     assert [ends[tool_id] for tool_id, _ in starts] == [True] * 6 + [False]
 
 
+BEFORE = ["Accepted; the turn is about to start.", "Opening a sandbox."]
+STEPS = [
+    "Putting the files into the workspace.",
+    "my repository.tar: N files unpacked into /workspace",
+    "The agent is at work.",
+    "First the code.",
+    "`Read /workspace/src/main file.py`",
+    "`Grep helo`",
+    "`Glob **/*.txt`",
+    "A typing error.",
+    "`Edit /workspace/src/main file.py`",
+    "`Write /workspace/neue Datei.md`",
+    "`Bash sh tools/change.sh`",
+    "`Bash python3 tools/outputs.py`",
+    ANSWER,
+    "Sealing the outputs.",
+    "Collecting the files.",
+]
+"""What a turn shows before there is a list of steps, and what the list holds, in order."""
+
+
 async def test_a_portal_sees_the_turn_grow_and_end(journey: Journey) -> None:
-    """Each distinct answer to a poll, in order: whoever reads them sees every step once, and then the result."""
+    """Each distinct answer to a poll is the list of steps up to some point, never an earlier point than before; then comes the result.
+
+    How many steps are added between two polls is chance, so is whether a poll meets the last steps, which come with the end.
+    """
     *running, last = journey.turn.polls
     for state in running:
         assert state["status"] == "InProgress"
         assert [item["type"] for item in state["result"]["content"]] == ["text"]
-        assert state["result"]["content"][0]["value"].strip()
     texts = [without_figures(state["result"]["content"][0]["value"]) for state in running]
-    steps = [text for text in texts if text.startswith("- ")]
-    assert set(texts[: texts.index(steps[0])]) <= {"Accepted; the turn is about to start.", "Opening a sandbox."}
-    listed = _listed(steps)
-    assert len(listed) >= 12
-    assert (
-        listed
-        == [
-            "Putting the files into the workspace.",
-            "my repository.tar: N files unpacked into /workspace",
-            "The agent is at work.",
-            "First the code.",
-            "`Read /workspace/src/main file.py`",
-            "`Grep helo`",
-            "`Glob **/*.txt`",
-            "A typing error.",
-            "`Edit /workspace/src/main file.py`",
-            "`Write /workspace/neue Datei.md`",
-            "`Bash sh tools/change.sh`",
-            "`Bash python3 tools/outputs.py` (failed)",
-            ANSWER,
-            "Sealing the outputs.",
-            "Collecting the files.",
-        ][: len(listed)]
-    )  # the last three may fall between two polls: they come together with the end
+    plain = [text for text in texts if not text.startswith("- ")]
+    assert plain == [text for text in BEFORE if text in plain] == texts[: len(plain)]
+    reached = [_steps_reached(text) for text in texts[len(plain) :]]
+    assert reached == sorted(reached)
+    assert STEPS.index(ANSWER) <= reached[-1]
+    assert len(set(reached)) >= 6
     assert (last["status"], last["result"]["completion"]) == ("Completed", ANSWER)
 
 
@@ -271,15 +276,13 @@ async def test_sending_a_completion_again_starts_nothing(stage: Stage, journey: 
     assert len(journey.model.played.received) == before
 
 
-def _listed(texts: list[str]) -> list[str]:
-    """Every step a reader sees, in order and in its last form; which of two quick changes a poll meets is chance."""
-    seen: dict[str, str] = {}
-    for text in texts:
-        for line in text.splitlines():
-            if line.startswith("- ") and "earlier steps" not in line:
-                step = re.sub(r"\d+ files", "N files", line[2:])
-                seen[step.removesuffix(" (failed)")] = step
-    return list(seen.values())
+def _steps_reached(text: str) -> int:
+    """Return how many of the turn's steps an answer to a poll lists; it must list exactly these, the earliest ones as a number."""
+    listed = [re.sub(r"\d+ files", "N files", line[2:]).removesuffix(" (failed)") for line in text.splitlines() if line.startswith("- ")]
+    hidden = re.fullmatch(r"… (\d+) earlier steps", listed[0])
+    shown, earlier = (listed[1:], int(hidden[1])) if hidden else (listed, 0)
+    assert shown == STEPS[earlier : earlier + len(shown)]
+    return earlier + len(shown)
 
 
 def _frames(stream: str) -> list[tuple[int, dict[str, Any]]]:

@@ -37,8 +37,8 @@ def says(text: str, **fields: Any) -> AssistantMessage:
     return AssistantMessage(content=[TextBlock(text)], model="m", message_id="msg_1", **fields)
 
 
-def calls(block: Any) -> AssistantMessage:
-    return AssistantMessage(content=[block], model="m", message_id="msg_1")
+def calls(block: Any, **fields: Any) -> AssistantMessage:
+    return AssistantMessage(content=[block], model="m", message_id="msg_1", **fields)
 
 
 def answers(content: Any, *, call: str = "t", is_error: bool | None = None) -> UserMessage:
@@ -136,6 +136,13 @@ async def test_tools_of_the_model_provider_are_told_too() -> None:
     assert [(event.name, event.id) for event in events if isinstance(event, ToolStart | ToolEnd)] == [("web_search", "s")] * 2
     assert isinstance(events[1], ToolEnd)
     assert events[1].output == "found"
+
+
+async def test_a_subagents_calls_name_the_call_that_started_it() -> None:
+    task, read = ToolUseBlock("t0", "Task", {}), ToolUseBlock("t1", "Read", {})
+    events, _ = await taken(calls(task), calls(read, parent_tool_use_id="t0"), answers("read", call="t1"), answers("done", call="t0"))
+    parents = [(event.id, event.parent_id) for event in events if isinstance(event, ToolStart | ToolEnd)]
+    assert parents == [("t0", ""), ("t1", "t0"), ("t1", "t0"), ("t0", "")]
 
 
 async def test_what_is_not_meant_for_people_is_not_told() -> None:
