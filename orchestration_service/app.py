@@ -9,6 +9,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
+from orchestration_service.forking import Forks
 from orchestration_service.operations import OperationStore, StartTurn, StatusBoard
 from orchestration_service.routes import build_router, openapi, problems, status_route
 from orchestration_service.security import Doorkeeper
@@ -16,8 +17,8 @@ from orchestration_service.settings import Settings
 from orchestration_service.version import service_version
 
 
-def create_app(*, settings: Settings, operations: OperationStore, board: StatusBoard, start_turn: StartTurn) -> FastAPI:
-    """Return the application. The caller keeps ``operations`` and ``board`` open for as long as it serves."""
+def create_app(*, settings: Settings, operations: OperationStore, board: StatusBoard, start_turn: StartTurn, forks: Forks) -> FastAPI:
+    """Return the application. The caller keeps what is given open for as long as it serves."""
     doorkeeper = Doorkeeper(instance_id=settings.instance_id, api_key=settings.api_key)
     app = FastAPI(
         title="ClaudeCode orchestration service",
@@ -26,7 +27,8 @@ def create_app(*, settings: Settings, operations: OperationStore, board: StatusB
         docs_url=None,  # the pages load scripts from elsewhere
         redoc_url=None,
     )
-    app.include_router(build_router(settings=settings, operations=operations, board=board, doorkeeper=doorkeeper, start_turn=start_turn))
+    router = build_router(settings=settings, operations=operations, board=board, doorkeeper=doorkeeper, start_turn=start_turn, forks=forks)
+    app.include_router(router)
     app.router.routes.insert(0, status_route(board, doorkeeper))
     problems.install(app)
     openapi.install(app)

@@ -14,6 +14,8 @@ from context_client.embedded.settings import EmbeddedSettings
 from context_client.sandboxes.local import LocalSandboxes, SandboxFacts
 from orchestration_service.app import create_app
 from orchestration_service.brokers.model import ModelBroker
+from orchestration_service.carrying import Carrier
+from orchestration_service.forking import Forks
 from orchestration_service.keeper import Pace, open_keeper
 from orchestration_service.model_routes import ModelRoutes
 from orchestration_service.operations import StatusBoard
@@ -81,7 +83,8 @@ async def open_service(
                 pace=pace or Pace(lease=settings.lease_seconds),
             )
         )
-        app = create_app(settings=settings, operations=store, board=board, start_turn=keeper.start)
+        forks = Forks(store, Carrier(context, SessionSettings()))
+        app = create_app(settings=settings, operations=store, board=board, start_turn=keeper.start, forks=forks)
         if context_app is not None:
             app.mount(CONTEXT_PATH, context_app)
         yield Service(app, sandbox)

@@ -16,9 +16,10 @@ from typing import NamedTuple
 from context_client import UserIdentity
 from orchestration_service.carrying import Carrier, wanted_files
 from orchestration_service.conversations import sealed_turn
-from orchestration_service.errors import ConversationUnknown, ForkRefused
+from orchestration_service.errors import ForkRefused
 from orchestration_service.operations.conversation import Conversation, Conversations, ForkOffer, Origin, TurnRecord
 from orchestration_service.operations.lease import Claim
+from orchestration_service.user_workspace import RESERVED
 
 _SECRET_BYTES = 16
 _LIFETIME = timedelta(hours=24)
@@ -122,6 +123,8 @@ class Forks:
         """Return the target when it has taken over this very turn before."""
         if target.conversation_id == source.conversation_id:
             raise ForkRefused("A conversation cannot begin with itself. Say this in a new conversation.")
+        if target.conversation_id.startswith(RESERVED):
+            raise ForkRefused(f"Ids that begin with {RESERVED!r} are reserved. Name a conversation of the platform.")
         if target.profile not in (None, source.profile):
             raise ForkRefused(
                 f"The other conversation runs under the sandbox profile {source.profile!r}, and this agent asks for {target.profile!r}. "
@@ -200,15 +203,3 @@ def _packed(conversation_id: str) -> bytes:
 
 def _sha256(code: str) -> str:
     return hashlib.sha256(code.encode()).hexdigest()
-
-
-async def own_conversation(store: Conversations, instance_id: str, upn: str, conversation_id: str) -> Conversation:
-    """Return a conversation of a user.
-
-    Raises:
-        ConversationUnknown: There is none; whether somebody else has one of this id is not said.
-    """
-    found = await store.conversation(instance_id, upn, conversation_id)
-    if found is None:
-        raise ConversationUnknown(conversation_id)
-    return found

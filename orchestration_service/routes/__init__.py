@@ -1,4 +1,4 @@
-"""The HTTP surface: completions, their status, their activity, and what probes ask.
+"""The HTTP surface: completions, their status, their activity, conversations, and what probes ask.
 
 `build_router` gives the routes that FastAPI describes and serves; `status_route` is the poll, kept out of FastAPI's
 stack because it is asked hundreds of times a second.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from orchestration_service.forking import Forks
 from orchestration_service.operations import OperationStore, StartTurn, StatusBoard
-from orchestration_service.routes import activity, completions, status
+from orchestration_service.routes import activity, completions, conversations, status
 from orchestration_service.routes.status import status_route
 from orchestration_service.security import Doorkeeper
 from orchestration_service.settings import Settings
@@ -24,11 +25,13 @@ def build_router(
     board: StatusBoard,
     doorkeeper: Doorkeeper,
     start_turn: StartTurn,
+    forks: Forks,
 ) -> APIRouter:
     """Return all routes except the poll."""
     router = APIRouter()
     accept = completions.Acceptance(settings=settings, operations=operations, board=board, doorkeeper=doorkeeper, start_turn=start_turn)
     router.include_router(completions.router(accept, board=board, settings=settings))
     router.include_router(activity.router(operations, board=board, doorkeeper=doorkeeper, keep_alive_seconds=settings.keep_alive_seconds))
+    router.include_router(conversations.router(operations, doorkeeper=doorkeeper, forks=forks))
     router.include_router(status.router(settings, doorkeeper=doorkeeper))
     return router

@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from orchestration_service.errors import RequestInvalid, RequestTooLarge
 from orchestration_service.routes.problems import describe_invalid
+from orchestration_service.user_workspace import RESERVED
 from workflow_schemas.platform import CompletionRequest
 
 OPERATION_ID_PATTERN = "[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
@@ -72,4 +73,6 @@ def read_completion(body: bytes) -> CompletionRequest:
         )
     if len(completion.session_id) > CONVERSATION_LIMIT:
         raise RequestInvalid(f"session_id is longer than {CONVERSATION_LIMIT} characters. Send the conversation's id.")
+    if completion.session_id.startswith(RESERVED):
+        raise RequestInvalid(f"session_id begins with {RESERVED!r}, which is reserved. Send the conversation's id.")
     return completion

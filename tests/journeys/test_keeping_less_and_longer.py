@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.journeys.going_on import say, scripted, serve, service, step
+from orchestration_service.cli.client import open_caller
+from orchestration_service.cli.hosting import Platform
+from tests.journeys.going_on import INSTANCE, KEY, say, scripted, serve, service, step
 from tests.stage import packed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
@@ -68,7 +70,7 @@ async def test_a_small_change_makes_a_small_seal(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["snapshot", "diff"])
 async def test_a_new_conversation_begins_with_the_users_last_workspace(tmp_path: Path, mode: str) -> None:
-    """Its files and not its memory; both sides are told; other scopes and other users have nothing of it."""
+    """Its files and not its memory; both sides are told; another user has nothing of it."""
     model = scripted(step("cat *.txt; pwd >> same.txt; echo one >> new.txt", "One."))
     changes = {"workspace_storage_scope": "user", "workspace_persistence_mode": mode}
     async with serve(model) as endpoint:
@@ -79,15 +81,13 @@ async def test_a_new_conversation_begins_with_the_users_last_workspace(tmp_path:
             record = await caller.upload("second", "repo.tar", packed({"s/other.txt": "not asked for\n"}))
             second = await say(caller, "Second words.", [], "second", **changes)
             third = await say(caller, "Third words.", [], "third", **changes)
-            apart = await say(caller, "Fourth words.", [], "apart")
-        async with service(tmp_path, endpoint.base_url, "mallory@example.com") as caller:
-            other = await say(caller, "Fifth words.", [], "fifth", **changes)
-    began = [turn.told.began for turn in (first, second, third, apart, other)]
+            async with open_caller(Platform(str(caller.http.base_url), INSTANCE, KEY, ""), "mallory@example.com") as mallory:
+                other = await say(mallory, "Fourth words.", [], "fourth", **changes)
+    began = [turn.told.began for turn in (first, second, third, other)]
     assert [(item.workspace, item.from_turn, item.from_conversation, item.memory) for item in began] == [
         ("fresh", 0, "", "none"),
         ("restored", 1, "first", "history"),
         ("restored", 1, "second", "history"),
-        ("fresh", 0, "", "history"),
         ("fresh", 0, "", "history"),
     ]
     assert first.told.remarks == ()
@@ -95,6 +95,6 @@ async def test_a_new_conversation_begins_with_the_users_last_workspace(tmp_path:
     request = model.received[5].body
     assert "in another conversation, which you do not remember" in json.dumps(request["system"])
     heard = json.dumps(request["messages"])
-    assert "hello\\none\\none\\nsame\\n/workspace\\n/workspace" in heard.replace("\\\\n", "\\n")
+    assert "one\\none\\nhello\\nsame\\n/workspace\\n/workspace" in heard
     assert "First words." not in heard
     assert "Second words." not in heard

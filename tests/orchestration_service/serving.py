@@ -11,8 +11,13 @@ import anyio
 import httpx
 import uvicorn
 
+from context_client import ContextClient, EmbeddedContext, connect
+from context_client.embedded.settings import EmbeddedSettings
 from orchestration_service.app import create_app, server_config
+from orchestration_service.carrying import Carrier
+from orchestration_service.forking import Forks
 from orchestration_service.operations import AcceptedTurn, SqliteOperations, StatusBoard
+from orchestration_service.sessions import SessionSettings
 from orchestration_service.settings import Settings, load_settings
 from workflow_schemas.platform import CompletionResponse, TextItem
 
@@ -42,6 +47,7 @@ class Service:
     """A running service as a test sees it."""
 
     client: httpx.AsyncClient
+    context: ContextClient
     operations: SqliteOperations
     board: StatusBoard
     settings: Settings
@@ -82,14 +88,17 @@ async def served(folder: Path, **settings: Any) -> AsyncIterator[Service]:
     """Run the service on a free port."""
     wanted = {"instance_id": INSTANCE, "api_key": KEY, "data_dir": folder, "port": 0, **settings}
     loaded = load_settings(_env_file=None, **wanted)
+    files = EmbeddedSettings(folder=folder / "context", instance_id=INSTANCE, api_key=loaded.api_key)
     async with (
         SqliteOperations(folder / "operations.db") as operations,
         StatusBoard(operations, instance_id=INSTANCE, flush_seconds=0.05) as board,
         httpx.AsyncClient(headers=headers(), timeout=20) as client,
+        connect(EmbeddedContext(server=files)) as context,
         anyio.create_task_group() as tasks,
     ):
-        service = Service(client, operations, board, loaded)
-        app = create_app(settings=loaded, operations=operations, board=board, start_turn=service.start_turn)
+        service = Service(client, context, operations, board, loaded)
+        forks = Forks(operations, Carrier(context, SessionSettings()))
+        app = create_app(settings=loaded, operations=operations, board=board, start_turn=service.start_turn, forks=forks)
         server = uvicorn.Server(server_config(app, loaded))
         tasks.start_soon(server.serve)
         await until(lambda: server.started)
