@@ -9,6 +9,7 @@ from runner_image.seals.limits import SealLimits
 from runner_image.seals.reader import SealChain, read_seals
 from runner_image.seals.restore import Restored, restore
 from runner_image.seals.walk import Exclude, excluding, hash_tree
+from runner_image.seals.witness import Testimony, Witness, witnessing
 from runner_image.seals.writer import Trust, WrittenSeal, write_seal
 
 __all__ = [
@@ -17,7 +18,9 @@ __all__ = [
     "Restored",
     "SealChain",
     "SealLimits",
+    "Testimony",
     "Trust",
+    "Witness",
     "WrittenSeal",
     "excluding",
     "hash_tree",
@@ -25,5 +28,6 @@ __all__ = [
     "read_seals",
     "recall",
     "restore",
+    "witnessing",
     "write_seal",
 ]

@@ -8,8 +8,10 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from runner_image.errors import SealError
 from runner_image.seals.known import KnownSeal
@@ -21,8 +23,7 @@ from workflow_schemas.seal import SealEntry, SealHead, SealIndex, SealPack
 _Head = TypeVar("_Head", bound=SealHead)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Content:
+class Content(NamedTuple):
     """Bytes in the stream of one seal, and all the files that have them."""
 
     start: int
@@ -96,7 +97,7 @@ def read_seals(
     for part in parts:
         for name, slot in members(part):
             if name == INDEX_MEMBER:
-                found = _read_head(slot, limits)
+                found = _read_head(slot, limits, index_sha256)
                 indexes[found.sha256] = found
             elif name.startswith("seal/packs/"):
                 packs[name.rpartition("/")[2]] = slot
@@ -131,24 +132,30 @@ class _Found:
     sha256: str
     slot: Slot
     head: SealHead
+    """What it says; the index itself if that is the one that was asked for."""
 
 
-def _read_head(slot: Slot, limits: SealLimits) -> _Found:
+def _read_head(slot: Slot, limits: SealLimits, wanted: str | None) -> _Found:
     data = _index_bytes(slot, limits)
-    return _Found(hashlib.sha256(data).hexdigest(), slot, _decoded(SealHead, data, slot))
+    sha256 = hashlib.sha256(data).hexdigest()
+    return _Found(sha256, slot, _decoded(SealIndex if sha256 == wanted else SealHead, data, slot))
 
 
 def _read_index(found: _Found, limits: SealLimits) -> SealIndex:
-    data = _index_bytes(found.slot, limits)
-    if hashlib.sha256(data).hexdigest() != found.sha256:
-        raise SealError(f"the part {found.slot.part.name!r} changed while it was read; fetch it again")
-    index = _decoded(SealIndex, data, found.slot)
+    index = found.head if isinstance(found.head, SealIndex) else _reread(found, limits)
     if index.chain_length > limits.max_chain or len(index.entries) > limits.max_entries:
         bounds = f"{limits.max_chain} seals or {limits.max_entries} entries"
         raise SealError(f"the seal of turn {index.turn_number} is above the limit of {bounds}")
     if sum(entry.size for entry in index.entries) > limits.max_tree_bytes:
         raise SealError(f"the seal of turn {index.turn_number} unpacks to more than {limits.max_tree_bytes} bytes")
     return index
+
+
+def _reread(found: _Found, limits: SealLimits) -> SealIndex:
+    data = _index_bytes(found.slot, limits)
+    if hashlib.sha256(data).hexdigest() != found.sha256:
+        raise SealError(f"the part {found.slot.part.name!r} changed while it was read; fetch it again")
+    return _decoded(SealIndex, data, found.slot)
 
 
 def _index_bytes(slot: Slot, limits: SealLimits) -> bytes:
@@ -199,19 +206,18 @@ def _linked(index: SealIndex, indexes: Mapping[str, _Found]) -> tuple[SealHead, 
 
 def _contents(index: SealIndex, seals: Sequence[SealHead]) -> list[list[Content]]:
     """Return what the newest tree needs, by seal; every content lies within its seal's stream and none overlaps another."""
-    files: defaultdict[tuple[int, int], list[SealEntry]] = defaultdict(list)
-    for entry in index.entries:
-        if entry.kind == "file" and entry.size:
-            files[entry.seal, entry.start].append(entry)
     contents: list[list[Content]] = [[] for _ in seals]
     ends = [0] * len(seals)
-    for (position, start), entries in sorted(files.items()):
-        first = entries[0]
-        differ = any((entry.size, entry.content) != (first.size, first.content) for entry in entries[1:])
+    files = [entry for entry in index.entries if entry[1] == "file" and entry[4]]
+    files.sort(key=itemgetter(6, 7))
+    for (position, start), group in groupby(files, itemgetter(6, 7)):
+        entries = tuple(group)
+        _, _, _, _, size, content, _, _ = entries[0]
+        differ = len(entries) > 1 and any((entry.size, entry.content) != (size, content) for entry in entries)
         if start < ends[position] or differ:
-            raise SealError(f"the index contradicts itself about where {first.path[:80]!r} lies")
-        ends[position] = start + first.size
-        contents[position].append(Content(start=start, end=ends[position], entries=tuple(entries)))
+            raise SealError(f"the index contradicts itself about where {entries[0].path[:80]!r} lies")
+        ends[position] = start + size
+        contents[position].append(Content(start, ends[position], entries))
     for end, seal in zip(ends, seals, strict=True):
         if end > seal.stream_bytes:
             raise SealError(f"the seal of turn {seal.turn_number} holds less than a later one expects of it")

@@ -188,25 +188,30 @@ class _Tree:
                     os.chmod(path, entry.mode, dir_fd=top)
 
     def write_files(self, chain: SealChain) -> None:
-        """Write all files. Workers unpack and prove; writing is many short calls, which threads would only slow down."""
+        """Write all files. Each worker unpacks a pack, proves what lies in it whole and writes that; the rest is put together here."""
         for entry in self.entries:
             if entry.kind == "file" and not entry.size:
                 self.write(Content(start=0, end=0, entries=(entry,)), b"")
         with ThreadPoolExecutor(worker_count(), "seal-unpack") as workers:
             for seal, contents in zip(chain.seals, chain.contents, strict=True):
                 loads = _loads(seal, contents)
-                with closing(ahead([partial(_proven, chain, load) for load in loads], workers)) as pieces:
-                    self._write_stream(loads, pieces)
+                with closing(ahead([partial(self._write_whole, chain, load) for load in loads], workers)) as pieces:
+                    self._write_spanning(loads, pieces)
 
-    def _write_stream(self, loads: Sequence["_Load"], pieces: Iterable[bytes]) -> None:
+    def _write_whole(self, chain: SealChain, load: "_Load") -> bytes:
+        data = _proven(chain, load)
+        view = memoryview(data)
+        for content in load.whole:
+            self.write(content, view[content.start - load.begin : content.end - load.begin])
+        return data
+
+    def _write_spanning(self, loads: Sequence["_Load"], pieces: Iterable[bytes]) -> None:
         spanning: _Spanning | None = None
         try:
             for load, piece in zip(loads, pieces, strict=True):
                 view = memoryview(piece)
                 if spanning and spanning.feed(view):
                     spanning = None
-                for content in load.whole:
-                    self.write(content, view[content.start - load.begin : content.end - load.begin])
                 if load.opening:
                     spanning = _Spanning(self, load.opening)
                     spanning.feed(view[load.opening.start - load.begin :])
@@ -215,27 +220,31 @@ class _Tree:
                 spanning.close()
 
     def write(self, content: Content, data: bytes | memoryview) -> None:
-        """Write every file of a content that is proven."""
+        """Write every file of a content that is proven; runs for nearly every file, hence terse."""
         for entry in content.entries:
             file = self.create(entry)
             try:
-                _write_all(file, data)
+                if data:
+                    done = os.write(file, data)
+                    if done < len(data):
+                        _write_all(file, memoryview(data)[done:])
                 self.settle(file, entry)
             finally:
                 os.close(file)
 
     def create(self, entry: SealEntry) -> int:
         """Create a file and return its descriptor."""
-        return os.open(path_bytes(entry.path), _CREATE_FLAGS, entry.mode, dir_fd=self.top)
+        return os.open(path_bytes(entry[0]), _CREATE_FLAGS, entry[2], dir_fd=self.top)
 
     def settle(self, file: int, entry: SealEntry) -> None:
         """Give a file that is written its time and mode, and note its stamp."""
-        os.utime(file, ns=(entry.mtime_ns, entry.mtime_ns))
+        path, _, mode, mtime_ns, _, _, _, _ = entry
+        os.utime(file, ns=(mtime_ns, mtime_ns))
         status = os.fstat(file)
-        if status.st_mode & 0o777 != entry.mode:  # the process's mask took bits away
-            os.fchmod(file, entry.mode)
+        if status.st_mode & 0o777 != mode:  # the process's mask took bits away
+            os.fchmod(file, mode)
             status = os.fstat(file)
-        self.stamps[entry.path] = stamp_of(status)
+        self.stamps[path] = stamp_of(status)
 
 
 class _Spanning:
