@@ -1,14 +1,18 @@
 """Carries sealed archives from one conversation to another: a code session finds files of its own conversation only, and by name.
 
-One archive is in memory at a time, whatever number of users ask at once; an archive is below the platform's 128 MB.
+Each carrier has one archive in memory at a time, whatever number of users ask at once; an archive is below the platform's 128 MB.
 """
 
 import asyncio
+import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from context_client import ContextApiError, ContextClient, UserIdentity
 from orchestration_service.errors import ForkRefused, SandboxUnavailable
+from orchestration_service.operations import AcceptedTurn
 from orchestration_service.operations.conversation import Conversation, TurnRecord
+from orchestration_service.planning import Continuing
 from orchestration_service.sessions import SessionSettings, reachable_conversation
 
 _CONTENT_TYPE = "application/x-tar"
@@ -70,3 +74,28 @@ class Carrier:
         except ContextApiError as error:
             raise SandboxUnavailable(f"The file {name!r} could not be copied into this conversation: {error}. Try again.") from error
         return record.id
+
+
+async def with_older_inputs(
+    carrier: Carrier, turn: AcceptedTurn, conversation: Conversation | None, continuing: Continuing | None
+) -> Continuing | None:
+    """Give the user's files that a seal of the difference builds on other names where newer files have theirs by now.
+
+    The platform finds a conversation's files by name only, and gives the newest one.
+
+    Raises:
+        SandboxUnavailable: A file could not be copied.
+    """
+    restore = continuing.restore if continuing else None
+    record = conversation.turn(restore.turn_number) if conversation and restore and not restore.from_conversation else None
+    if continuing is None or restore is None or record is None:
+        return continuing
+    request, ours = turn.request, record.file_ids
+    newest = {item.original_file_name: item.file_id for item in sorted(request.file_history, key=lambda item: item.order)}
+    replaced = {name: ours[name] for name in restore.inputs if name in ours and newest.get(name, ours[name]) != ours[name]}
+    if not replaced:
+        return continuing
+    aside = {name: f"before-{hashlib.sha256(file_id.encode()).hexdigest()[:12]}-{name}" for name, file_id in replaced.items()}
+    names, to = tuple(aside.values()), turn.operation.conversation_id or ""
+    await carrier.carry(turn.identity, replaced, to=to, agent_name=request.agent.name, names=names)
+    return replace(continuing, restore=restore.model_copy(update={"inputs": restore.inputs | aside}))

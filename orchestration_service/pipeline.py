@@ -13,7 +13,7 @@ from typing import Any
 from context_client import ContextClient
 from orchestration_service.answering import compose
 from orchestration_service.brokers.route import ModelRoute
-from orchestration_service.carrying import Carrier
+from orchestration_service.carrying import Carrier, with_older_inputs
 from orchestration_service.collecting import Collected, collect
 from orchestration_service.commands import Commands, read_command
 from orchestration_service.conversations import check_profile, find_conversation, go_on_from
@@ -70,7 +70,7 @@ class Pipeline:
         self._limits = limits
         self._describe_sandbox = describe_sandbox
         self._patience_seconds = patience_seconds
-        carrier = Carrier(context, session)
+        self._carrier = carrier = Carrier(context, session)
         self._commands = Commands(store, carrier)
         self._user_workspaces = UserWorkspaces(store, carrier)
 
@@ -223,7 +223,8 @@ class Pipeline:
             settings=self._session,
         )
         live = await self._still_ours(course, session)
-        if (continuing := go_on_from(course.conversation, live=live) or course.brought) is not None:
+        continuing = go_on_from(course.conversation, live=live) or course.brought
+        if (continuing := await with_older_inputs(self._carrier, turn, course.conversation, continuing)) is not None:
             course.planned = self._plan(course, continuing)
         await session.fill(course.planned.uploads)
         await course.ledger.record_step("run", Opened.after(session.session_id, session.upload_id, continuing).model_dump(mode="json"))

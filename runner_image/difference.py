@@ -11,7 +11,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,8 +124,9 @@ def complete(chain: SealChain, wanted: Restore, limits: Limits, places: Places) 
             with _writable(chain.index.entries, places.workspace):
                 _move(kept, chain.index.entries, folder, places.workspace)
     except (SealError, InputError, OSError, ValidationError) as error:
-        for left in places.workspace.iterdir():
-            _remove(left)
+        with suppress(OSError):  # nothing runs in it, and the next turn empties it with stronger means
+            for left in places.workspace.iterdir():
+                _remove(left)
         if isinstance(error, SealError):
             raise
         raise SealError(f"the difference of turn {wanted.turn_number} could not be applied: {error}") from error

@@ -39,6 +39,9 @@ async def test_only_the_difference_to_the_attached_files_is_kept(tmp_path: Path)
             refused = await say(caller, "Look.", [], **changes)
             await caller.upload("going-on", "repo.tar", packed(_REPOSITORY))
             healed = await say(caller, "Look.", [], **changes)
+        async with service(tmp_path, endpoint.base_url) as caller:
+            newer = await caller.upload("going-on", "repo.tar", packed({"r/same.txt": "newer\n"}))
+            replaced = await say(caller, "Look at the newer one.", [newer], **changes)
     assert first.told.remarks == ()
     assert first.told.seal
     assert second.told.seal
@@ -53,6 +56,9 @@ async def test_only_the_difference_to_the_attached_files_is_kept(tmp_path: Path)
     assert refused.status == "Failed"
     assert "'repo.tar' are not any more what they were" in refused.answer
     assert (healed.status, healed.told.began.from_turn) == ("Completed", 2), healed.answer
+    assert replaced.told.seal
+    assert (replaced.told.began.from_turn, replaced.told.seal.inputs) == (4, ()), "a replaced file cannot be built upon any more"
+    assert replaced.told.seal.new_bytes > 0
 
 
 async def test_a_small_change_makes_a_small_seal(tmp_path: Path) -> None:
