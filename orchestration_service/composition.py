@@ -16,7 +16,7 @@ from orchestration_service.app import create_app
 from orchestration_service.brokers.model import ModelBroker
 from orchestration_service.carrying import Carrier
 from orchestration_service.forking import Forks
-from orchestration_service.keeper import Pace, open_keeper
+from orchestration_service.keeper import Pace, open_keeper, pace_of
 from orchestration_service.model_routes import ModelRoutes
 from orchestration_service.operations import StatusBoard
 from orchestration_service.pipeline import Pipeline
@@ -58,6 +58,7 @@ async def open_service(
         StoreError: The data folder or an account cannot be used.
     """
     settings.data_dir.mkdir(parents=True, exist_ok=True)
+    pace = pace or pace_of(settings.lease_seconds)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(settings))
         board = await stack.enter_async_context(
@@ -73,6 +74,7 @@ async def open_service(
             session=SessionSettings(),
             limits=limits or SandboxLimits(),
             describe_sandbox=lambda: sandbox,
+            patience_seconds=pace.patience,
         )
         keeper = await stack.enter_async_context(
             open_keeper(
@@ -80,7 +82,7 @@ async def open_service(
                 board=board,
                 pipeline=pipeline,
                 instance_id=settings.instance_id,
-                pace=pace or Pace(lease=settings.lease_seconds),
+                pace=pace,
             )
         )
         forks = Forks(store, Carrier(context, SessionSettings()))

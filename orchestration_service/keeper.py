@@ -47,8 +47,15 @@ class Pace:
     """When after a turn was given up its sandbox is asked again."""
     store: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
     """Pauses before a turn that met a failing store is resumed."""
+    patience: float = 45.0
+    """How long a sandbox that does not answer is asked again before the turn is given up."""
     taken_over: int = 8
     """How many turns of other processes are worked on at once."""
+
+
+def pace_of(lease: float) -> Pace:
+    """Return the pace that goes with a length of the lease: what lapses quickly is looked for quickly."""
+    return Pace(lease=lease, look=min(Pace.look, lease))
 
 
 class CarriesOut(Protocol):
