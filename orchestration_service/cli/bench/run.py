@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 
-from orchestration_service.cli.bench import mailbox, status, turns
+from orchestration_service.cli.bench import journal, mailbox, seals, status, turns
 from orchestration_service.cli.bench.figure import Figure
 
 Measurement = Callable[[], Awaitable[list[Figure]]]
@@ -50,4 +50,6 @@ def _measurements() -> dict[str, Measurement]:
         "executions": mailbox.executions,
         "bytes": mailbox.model_call_bytes,
         "status": status.polls_beside_turns,
+        "seals": seals.seals_and_restores,
+        "journal": journal.journal_of_turns,
     }
