@@ -42,12 +42,12 @@ WEIGHTS: Mapping[Kind, int] = {
 
 DAMAGES: Sequence[Damage] = ("dropped", "lost", "delayed", "late", "duplicated", "repeated", "error", "error_after", "cut")
 
-LAST_WRITE = 46
+LAST_WRITE = 48
 """Writes to the store of an undisturbed turn, about; a fault behind the last one does not happen."""
 CALLS: Mapping[str, Mapping[str, int]] = {
-    "context_call": {"create": 1, "upload": 1, "execute": 6, "download": 1, "content": 8},
-    "sandbox_call": {"execute": 6, "delete": 1, "upload": 1, "list": 1, "download": 8},
-    "model_call": {"messages": 3},
+    "context_call": {"create": 1, "upload": 1, "execute": 12, "download": 1, "content": 7},
+    "sandbox_call": {"execute": 12, "delete": 1, "upload": 1, "list": 1, "download": 7},
+    "model_call": {"messages": 4},
 }
 """The calls of an undisturbed turn, by border, and how many of each there are."""
 PLACES = ("/mnt/data", "/workspace", "/run/claude-code")
@@ -108,7 +108,7 @@ def choose(kind: Kind, seed: int, *, long: bool = False) -> Fault:
     if kind == "both_killed":
         return Fault(kind=kind, seed=seed, at=at, again_at=chance.randint(1, LAST_WRITE), moment=moment)
     if kind in ("runner_killed", "sandbox_deleted"):
-        return Fault(kind=kind, seed=seed, call="execute", at=chance.randint(1, 6), moment=moment)
+        return Fault(kind=kind, seed=seed, call="execute", at=chance.randint(1, 12), moment=moment)
     if kind in CALLS:
         call = chance.choice(list(CALLS[kind]))
         return Fault(
@@ -127,5 +127,5 @@ def choose(kind: Kind, seed: int, *, long: bool = False) -> Fault:
     if kind == "disk_full":
         return Fault(kind=kind, seed=seed, at=at, moment=moment, seconds=chance.choice((0.5, 2.0, 5.0)))
     if kind == "sandbox_full":
-        return Fault(kind=kind, seed=seed, call="execute", at=chance.randint(1, 5), moment=moment, place=chance.choice(PLACES))
+        return Fault(kind=kind, seed=seed, call="execute", at=chance.randint(1, 11), moment=moment, place=chance.choice(PLACES))
     return Fault(kind=kind, seed=seed, at=at if kind == "service_killed" else 0, moment=moment)

@@ -58,8 +58,7 @@ async def judge(scene: "Scene", seconds: float) -> Verdict:
         if not fault.destroys_work:
             verdict.lost += await _missing(scene, result, linked)
     verdict.repeated = _repeated(scene.model_gate.passed, notes)
-    if verdict.problems:
-        verdict.transcript = await asyncio.to_thread(_transcript, scene, notes, records)
+    verdict.transcript = await asyncio.to_thread(_transcript, scene, notes, records)
     return verdict
 
 
@@ -148,10 +147,9 @@ def _records(path: Path, upn: str) -> list[tuple[str, str]]:
 
 def _transcript(scene: "Scene", notes: list[dict[str, Any]], records: list[tuple[str, str]]) -> str:
     """Everything that was seen, in the order of time."""
-    lines: list[tuple[float, str]] = []
-    for note in notes:
-        if note["state"] != "done" or note["n"] == scene.fault.at:
-            lines.append((note["t"], f"store    {note['who']} {note['n']:>3} {note['state']:<6} {note['does']}"))
+    at = scene.fault.at
+    told_of = [note for note in notes if note["state"] != "done" or note["n"] == at]
+    lines = [(note["t"], f"store    {note['who']} {note['n']:>3} {note['state']:<6} {note['does']}") for note in told_of]
     for gate in (scene.context_gate, scene.model_gate, scene.sandbox_gate):
         for call in gate.passed if gate is not None else ():
             took = f"{call.status} after {call.ended - call.began:.2f} s" if call.status else "no whole answer"

@@ -19,6 +19,7 @@ import anyio
 from pydantic import SecretStr
 
 from orchestration_service import composition
+from orchestration_service.keeper import Pace
 from orchestration_service.model_routes import ModelRoutes
 from orchestration_service.operations import SqliteOperations
 from orchestration_service.planning import SandboxLimits
@@ -26,12 +27,14 @@ from orchestration_service.scripted.endpoint import serve
 from orchestration_service.settings import Settings, load_settings
 from tests.faults.choosing import Fault
 from tests.faults.watched import Journal, Trigger, WatchedStore
-from tests.faults.weather import Weather
+from tests.faults.weather import Weather, shift_clocks
 
 API_KEY = "faults-platform-key-0001"
 INSTANCE = "5f0c2c1e-6f2b-4c53-9d7a-1c2f6f9f2a10"
 MODEL_KEY = "sk-ant-faults-never-inside"
 TURN_SECONDS = 40.0
+PACE = Pace(lease=2.0, look=0.4, wait=0.5, late=(1.0, 2.0, 4.0, 8.0, 16.0), patience=15.0)
+"""Everything the service waits for, made short; what is short in relation to what stays so."""
 
 _END_SECONDS = 15.0
 _PR_SET_PDEATHSIG = 1
@@ -139,8 +142,9 @@ async def _serve(setup: ReplicaSetup, ready: Connection) -> None:
         context_api_key=API_KEY,
     )
     routes = ModelRoutes(default_key=SecretStr(MODEL_KEY), base_url=f"{setup.model_url}/{setup.name}")
+    shift_clocks(weather)
     limits = SandboxLimits(max_turn_seconds=TURN_SECONDS)
-    async with composition.open_service(settings, routes=routes, limits=limits) as service, serve(service.app) as endpoint:
+    async with composition.open_service(settings, routes=routes, limits=limits, pace=PACE) as service, serve(service.app) as endpoint:
         ready.send(endpoint.base_url)
         ready.close()
         await stop.wait()

@@ -20,7 +20,7 @@ from tests.faults.ground import Ground, mount_small_disk, unmount
 from tests.faults.judging import Verdict, judge
 from tests.faults.poller import Poller, headers_for
 from tests.faults.processes import AGENT, BALLAST, RUNNER, fill, inside, kill, named, newest_sandbox
-from tests.faults.replica import INSTANCE, Replica, ReplicaSetup, start_replica
+from tests.faults.replica import INSTANCE, Replica, ReplicaSetup, start_replicafrom tests.faults.weather import Weather
 
 ENDS_WITHIN_SECONDS = 75.0
 """How long a turn may take in which something went wrong; besides what an outage itself lasts."""
@@ -160,6 +160,7 @@ async def _scene(fault: Fault, ground: Ground) -> AsyncIterator[Scene]:
     folder = ground.folder / upn.partition("@")[0]
     data = folder / "data"
     data.mkdir(parents=True)
+    Weather.begin(folder / "weather")
     on_disk = fault.kind == "disk_full" and ground.can_mount and mount_small_disk(data, _DISK)
     context = Gateway("context", _context_call, to_address(ground.http, ground.context_url))
     model = Gateway("model", _model_call, to_address(ground.http, ground.model_url, skip=1))

@@ -1,4 +1,4 @@
-"""Plays many runs, some at a time, each batch on a ground of its own; what a batch leaves behind is looked for when its platform is closed."""
+"""Plays many runs, some at a time, each batch on a ground of its own; what it leaves behind is looked for when its platform is closed."""
 
 import asyncio
 import tempfile

@@ -2,8 +2,9 @@
 
 import mmap
 import struct
+import sys
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 
 _FORM = struct.Struct("ddd")
@@ -13,10 +14,13 @@ class Weather:
     """The state of the world around the store."""
 
     def __init__(self, path: Path) -> None:
-        if not path.exists():
-            path.write_bytes(_FORM.pack(0.0, 0.0, 0.0))
         with path.open("r+b") as file:
             self._shared = mmap.mmap(file.fileno(), _FORM.size)
+
+    @staticmethod
+    def begin(path: Path) -> None:
+        """Make the file, for fair weather."""
+        path.write_bytes(_FORM.pack(0.0, 0.0, 0.0))
 
     def break_store(self, seconds: float, *, answers_lost: bool) -> None:
         """Let every call to the store fail for a while; with ``answers_lost`` it is carried out all the same."""
@@ -46,3 +50,17 @@ class Weather:
 
     def _write(self, *values: float) -> None:
         self._shared[: _FORM.size] = _FORM.pack(*values)
+
+
+def shift_clocks(weather: Weather) -> None:
+    """Let this process see the jumps of the clock, as it would if the machine's had jumped. Its monotonic clock never does."""
+
+    class Shifted(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]  # a plain moment, whatever asks
+            return weather.now().astimezone(tz) if tz else weather.now().astimezone().replace(tzinfo=None)
+
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in ("orchestration_service", "context_client") and vars(module).get("datetime") is datetime:
+            vars(module)["datetime"] = Shifted
+    vars(time)["time"] = lambda: weather.now().timestamp()
