@@ -22,7 +22,7 @@ from orchestration_service.operations.lease import Claim
 from orchestration_service.user_workspace import RESERVED
 
 _SECRET_BYTES = 16
-_LIFETIME = timedelta(hours=24)
+_LIFETIME_HOURS = 24
 _MOST_OFFERS = 20
 _USELESS = (
     "This code opens no conversation of yours: it has expired, has been used, or is not complete. "
@@ -75,7 +75,7 @@ class Forks:
         wanted_files(conversation, record)
         now = datetime.now(UTC)
         code = _new_code(conversation.conversation_id)
-        made = ForkOffer(code_sha256=_sha256(code), turn_number=record.turn_number, expires_at=now + _LIFETIME)
+        made = ForkOffer(code_sha256=_sha256(code), turn_number=record.turn_number, expires_at=now + timedelta(hours=_LIFETIME_HOURS))
         standing = [offer for offer in conversation.forks if offer.expires_at > now]
         offers = (*standing[-(_MOST_OFFERS - 1) :], made)
         await self._store.save_conversation(conversation.model_copy(update={"forks": offers}), claim)

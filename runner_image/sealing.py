@@ -115,18 +115,7 @@ def _seal(
     if (said := transcript(places, ended.session_id)) is not None:
         extras[TRANSCRIPT] = said
     try:
-        difference = find_difference(plan, places)
-        if difference is not None:
-            extras[DIFFERENCE] = difference.document
-        written = write_seal(
-            places.workspace,
-            places.data,
-            stem=f"{plan.output_stem}-seal",
-            turn_number=plan.turn_number,
-            parent=ended.continuation.parent,
-            extras=extras,
-            exclude=difference.excluded if difference else None,
-        )
+        written, difference = _sealed(plan, places, ended.continuation, extras)
     except SealError as error:
         outputs.remarks.append(f"This turn could not be sealed, so the next one cannot go on from it elsewhere: {error}")
         return None
@@ -136,6 +125,24 @@ def _seal(
     if written.left_out:
         outputs.remarks.append(f"{len(written.left_out)} entries of the workspace could not be sealed; the seal's index names them.")
     return _facts(written, difference, has_transcript=said is not None)
+
+
+def _sealed(
+    plan: TurnPlan, places: Places, continuation: Continuation, extras: dict[str, bytes | Path]
+) -> tuple[WrittenSeal, Difference | None]:
+    difference = find_difference(plan, places)
+    if difference is not None:
+        extras[DIFFERENCE] = difference.document
+    written = write_seal(
+        places.workspace,
+        places.data,
+        stem=f"{plan.output_stem}-seal",
+        turn_number=plan.turn_number,
+        parent=continuation.parent,
+        extras=extras,
+        exclude=difference.excluded if difference else None,
+    )
+    return written, difference
 
 
 def _facts(written: WrittenSeal, difference: Difference | None, *, has_transcript: bool) -> SealFacts:

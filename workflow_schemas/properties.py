@@ -53,10 +53,12 @@ class WorkflowProperties(BaseModel):
         description="Memory to ask for, such as `1Gi`, where the provider can size a sandbox.",
     )
     workspace_persistence_mode: Literal["snapshot", "diff", "none"] = Field(
-        "snapshot", description="What is kept of the workspace between turns: all of it, only the change, or nothing."
+        "snapshot",
+        description="What is kept of the workspace between turns: all of it, only what differs from the attached files, or nothing.",
     )
     workspace_storage_scope: Literal["conversation", "user"] = Field(
-        "conversation", description="Who shares the kept workspace: one conversation, or all conversations of the user."
+        "conversation",
+        description="Where the kept files go on: in their conversation, or also in each new one of the user with this agent.",
     )
     allowed_repo_patterns: tuple[str, ...] = Field((), description="Repositories that may be cloned, as shell patterns; empty: none.")
     egress_policy: EgressPolicy = Field(default_factory=EgressPolicy, description="What the sandbox may reach.")

@@ -1,83 +1,30 @@
 """A conversation goes on although its sandbox, and the whole service, are gone."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pydantic import SecretStr
 
-from context_client import FileRecord
-from orchestration_service.cli.client import Caller, open_caller
-from orchestration_service.cli.hosting import SCRIPTED_KEY, Platform
-from orchestration_service.composition import open_service
-from orchestration_service.model_routes import ModelRoutes
-from orchestration_service.scripted.app import ScriptedModel
-from orchestration_service.scripted.endpoint import serve
-from orchestration_service.scripted.script import Script
-from orchestration_service.settings import load_settings
+from tests.journeys.going_on import say, scripted, serve, service, step
 from tests.stage import packed
-from workflow_schemas.receipt import Receipt
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
-_INSTANCE, _KEY = "11111111-2222-3333-4444-555555555555", "a key for the test"
-_HISTORY = [{"sender": "User", "text": "Write one."}, {"sender": "Agent", "text": "One is written."}]
 _FIRST = "echo one > new.txt; git init -q; git add -A; git commit -qm one; mkdir -p 'a b/ü'; chmod 750 'a b'; ln -s /etc/x 'a b/ü/link'"
 _LATER = "cat new.txt; git log --format=%s; stat -c '%a %N' 'a b' 'a b/ü/link'; echo more >> new.txt"
 
 
-def _step(command: str, answer: str) -> list[dict[str, Any]]:
-    return [{"tool_use": [{"name": "Bash", "input": {"command": command, "description": "Work"}}]}, {"text": answer}]
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A turn that has ended."""
-
-    status: str
-    answer: str
-    receipt: Receipt | None
-
-
-@asynccontextmanager
-async def _service(folder: Path, model_url: str) -> AsyncIterator[Caller]:
-    settings = load_settings(instance_id=_INSTANCE, api_key=_KEY, data_dir=folder)
-    routes = ModelRoutes(default_key=SecretStr(SCRIPTED_KEY), base_url=model_url)
-    async with open_service(settings, routes=routes) as service, serve(service.app) as endpoint:
-        async with open_caller(Platform(endpoint.base_url, _INSTANCE, _KEY, service.sandbox)) as caller:
-            yield caller
-
-
-async def _turn(caller: Caller, prompt: str, files: list[FileRecord], **changes: Any) -> Ended:
-    body = caller.completion("going-on", prompt, files, model="claude-sonnet-4-5")
-    if files == []:
-        body["message_history"] = _HISTORY
-    body["agent"]["workflow"]["properties"]["claude_code"].update(changes)
-    operation = await caller.start(body)
-    async for _ in caller.events(operation):
-        pass
-    state = await caller.status(operation)
-    found = [item for item in state["result"]["content_artifacts"] or [] if item["type"] == "WorkflowExecution"]
-    receipt = Receipt.model_validate_json(found[0]["metadata"]["receipt"]) if found else None
-    return Ended(state["status"], state["result"]["completion"], receipt)
-
-
 async def test_a_conversation_survives_its_sandbox_and_its_service(tmp_path: Path) -> None:
     """Restored in another sandbox by another service, then continued alive, then lost memory told, then refused."""
-    steps = [*_step(_FIRST, "One is written."), *_step(_LATER, "Two."), *_step(_LATER, "Three."), *_step(_LATER, "Four.")]
-    model = ScriptedModel(Script.model_validate({"name": "on", "description": "Four turns.", "steps": steps}))
+    model = scripted(step(_FIRST, "One is written."), step(_LATER, "Two."), step(_LATER, "Three."), step(_LATER, "Four."))
     async with serve(model) as endpoint:
-        async with _service(tmp_path, endpoint.base_url) as caller:
+        async with service(tmp_path, endpoint.base_url) as caller:
             record = await caller.upload("going-on", "repo.tar", packed({"r/readme.txt": "hello\n"}))
-            first = await _turn(caller, "Write one.", [record])
-        async with _service(tmp_path, endpoint.base_url) as caller:
-            second = await _turn(caller, "Go on.", [])
-            third = await _turn(caller, "Go on.", [])
-            refused = await _turn(caller, "Go on.", [], sandbox_profile="custom")
+            first = await say(caller, "Write one.", [record])
+        async with service(tmp_path, endpoint.base_url) as caller:
+            second = await say(caller, "Go on.", [])
+            third = await say(caller, "Go on.", [])
+            refused = await say(caller, "Go on.", [], sandbox_profile="custom")
     assert first.receipt
     assert second.receipt
     assert third.receipt
@@ -104,12 +51,11 @@ async def test_a_conversation_survives_its_sandbox_and_its_service(tmp_path: Pat
 
 async def test_without_a_seal_the_agent_gets_the_words_and_both_sides_are_told(tmp_path: Path) -> None:
     """With persistence off, the next turn starts with the files anew and the conversation as text."""
-    steps = [*_step("echo one > new.txt", "One."), *_step("ls", "Two.")]
-    model = ScriptedModel(Script.model_validate({"name": "off", "description": "Two turns.", "steps": steps}))
-    async with serve(model) as endpoint, _service(tmp_path, endpoint.base_url) as caller:
+    model = scripted(step("echo one > new.txt", "One."), step("ls", "Two."))
+    async with serve(model) as endpoint, service(tmp_path, endpoint.base_url) as caller:
         record = await caller.upload("going-on", "repo.tar", packed({"r/readme.txt": "hello\n"}))
-        first = await _turn(caller, "Write one.", [record], workspace_persistence_mode="none")
-        second = await _turn(caller, "Go on.", [], workspace_persistence_mode="none")
+        first = await say(caller, "Write one.", [record], workspace_persistence_mode="none")
+        second = await say(caller, "Go on.", [], workspace_persistence_mode="none")
     assert first.receipt
     assert second.receipt
     assert first.receipt.seal is None
@@ -121,15 +67,14 @@ async def test_without_a_seal_the_agent_gets_the_words_and_both_sides_are_told(t
 
 async def test_rewinding_takes_files_and_memory_back_together(tmp_path: Path) -> None:
     """After `/rewind 1` the next turn knows nothing of turn 2; a turn that is not there is refused with those that are."""
-    steps = [*_step("echo one > new.txt", "One."), *_step("echo two > new.txt", "Two."), *_step("cat new.txt", "Three.")]
-    model = ScriptedModel(Script.model_validate({"name": "back", "description": "There and back.", "steps": steps}))
-    async with serve(model) as endpoint, _service(tmp_path, endpoint.base_url) as caller:
+    model = scripted(step("echo one > new.txt", "One."), step("echo two > new.txt", "Two."), step("cat new.txt", "Three."))
+    async with serve(model) as endpoint, service(tmp_path, endpoint.base_url) as caller:
         record = await caller.upload("going-on", "repo.tar", packed({"r/readme.txt": "hello\n"}))
-        await _turn(caller, "First words.", [record])
-        await _turn(caller, "Second words.", [])
-        nowhere = await _turn(caller, "/rewind 7", [])
-        back = await _turn(caller, "/rewind 1", [])
-        await _turn(caller, "Third words.", [])
+        await say(caller, "First words.", [record])
+        await say(caller, "Second words.", [])
+        nowhere = await say(caller, "/rewind 7", [])
+        back = await say(caller, "/rewind 1", [])
+        await say(caller, "Third words.", [])
     assert nowhere.status == "Failed"
     assert "one of: 1, 2" in nowhere.answer
     assert back.status == "Completed"

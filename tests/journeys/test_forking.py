@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
 
 async def test_a_fork_begins_with_files_and_memory_of_the_other_conversation(tmp_path: Path) -> None:
-    """By a code, once, for its user; then both go their own ways, and the fork can go back to a turn it took over."""
+    """By a code, once, for its user; then both go their own ways, and the fork goes back, by the API, to a turn it took over."""
     model = scripted(
         step("echo one > new.txt", "One."),
         step("cat new.txt; echo two >> new.txt", "Two."),
@@ -37,7 +37,9 @@ async def test_a_fork_begins_with_files_and_memory_of_the_other_conversation(tmp
         twice = await say(caller, words[1], [], "second fork")
         begun = await say(caller, words[1], [], "origin")
         forked = await say(caller, "Third words.", [], "fork")
-        await say(caller, "/rewind 2", [], "fork")
+        path = f"/instances/{INSTANCE}/conversations/fork"
+        shown = (await caller.http.get(path)).json()
+        back = await caller.http.post(f"{path}/rewind", json={"turn_number": 2})
         await say(caller, "Fourth words.", [], "fork")
     assert early.status == "Failed"
     assert [turn.status for turn in (stolen, weaker, twice, begun)] == ["Failed"] * 4
@@ -54,6 +56,12 @@ async def test_a_fork_begins_with_files_and_memory_of_the_other_conversation(tmp
     assert "First words." in heard
     assert "Second words." in heard
     assert "one\\ntwo" in json.dumps(model.received[5].body["messages"])
+    assert [(turn["turn_number"], turn["parent_turn"], turn["is_head"]) for turn in shown["turns"]] == [
+        (2, 0, False),
+        (3, 2, False),
+        (forked.told.turn_number, 3, True),
+    ]
+    assert (back.status_code, back.json()["head_turn"]) == (200, 2)
     heard = json.dumps(model.received[-1].body["messages"])
     assert "First words." in heard
     assert "Second words." not in heard
