@@ -176,6 +176,7 @@ class Keeper:
             await self._release(claim)
         self._nudge(turn.operation)
         if unanswered and not late:
+            self._taken_over.discard(operation_id)  # from here on it mostly waits
             await self._wait_for_late_result(turn)
         return unanswered
 

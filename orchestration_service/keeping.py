@@ -16,7 +16,7 @@ _ATTEMPTS = 5
 async def keep_turn(course: Course, store: Conversations, manifest: RunManifest, files: Sequence[StoredFile]) -> Conversation:
     """Save the conversation with this turn in it and return it; a turn that is in it already is not entered again.
 
-    A turn whose result came late takes the place of the record of its failure.
+    A turn whose result came after it was given up takes the place of the record of that.
 
     Raises:
         ConversationChanged: Others changed the conversation again and again.
@@ -24,7 +24,7 @@ async def keep_turn(course: Course, store: Conversations, manifest: RunManifest,
     for attempt in range(_ATTEMPTS):
         known = course.conversation
         there = known.turn(course.turn.operation.turn_number) if known else None
-        if known is not None and there is not None and not course.late:
+        if known is not None and there is not None and there.end_reason == manifest.end_reason:
             return known
         try:
             return await course.ledger.save_conversation(_with(known, course, manifest, tuple(files)))

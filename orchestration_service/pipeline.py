@@ -255,7 +255,7 @@ class Pipeline:
         return await collect(session, manifest, course.planned.plan.output_stem, fetched)
 
     async def _receipt(self, course: Course, manifest: RunManifest, collected: Collected, calls: ModelCalls) -> Receipt:
-        if course.past.receipt is not None and not course.late:
+        if course.past.receipt is not None and course.past.receipt.end_reason == manifest.end_reason:
             return course.past.receipt
         receipt = course.receipt(manifest, collected, calls.usage, self._describe_sandbox())
         await course.ledger.record_step("answer", {"receipt": receipt.model_dump(mode="json")})

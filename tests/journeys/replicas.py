@@ -79,6 +79,13 @@ def receipt(state: dict[str, Any]) -> Receipt:
     return Receipt.model_validate_json(found["metadata"]["receipt"])
 
 
+def stored_files(folder: Path, conversation: str) -> set[str]:
+    """The ids of the file records of a conversation."""
+    with sqlite3.connect(f"file:{folder / 'context' / 'records.sqlite3'}?mode=ro", uri=True) as database:
+        query = "SELECT id FROM documents WHERE type = 'file-record' AND conversation_id = ?"
+        return {found for (found,) in database.execute(query, (conversation,))}
+
+
 def files_of(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The file artifacts of an answer by their names."""
     found = [item for item in state["result"]["content_artifacts"] if item["type"] == "File"]
