@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from context_client import ContextApiError, ContextClient, UserIdentity
+from context_client import ContextApiError, ContextClient, NotFoundOrNotOwned, UserIdentity
 from orchestration_service.errors import ForkRefused, SandboxUnavailable
 from orchestration_service.operations import AcceptedTurn
 from orchestration_service.operations.conversation import Conversation, TurnRecord
@@ -58,6 +58,7 @@ class Carrier:
             names: The names they get, in the order of ``files``; by default their own.
 
         Raises:
+            ForkRefused: A file is not there any more.
             SandboxUnavailable: The platform did not hand a file over, or did not take it.
         """
         conversation_id = reachable_conversation(to, self._settings.context)
@@ -71,6 +72,8 @@ class Carrier:
         try:
             content = (await self._context.file_content(identity, file_id)).content
             record = await self._context.upload_conversation_file(identity, conversation_id, agent_name, name, content, _CONTENT_TYPE)
+        except NotFoundOrNotOwned as error:
+            raise ForkRefused(f"The file that is needed as {name!r} is not there any more, so the files cannot be carried over.") from error
         except ContextApiError as error:
             raise SandboxUnavailable(f"The file {name!r} could not be copied into this conversation: {error}. Try again.") from error
         return record.id
@@ -84,6 +87,7 @@ async def with_older_inputs(
     The platform finds a conversation's files by name only, and gives the newest one.
 
     Raises:
+        ForkRefused: An older file is not there any more.
         SandboxUnavailable: A file could not be copied.
     """
     restore = continuing.restore if continuing else None

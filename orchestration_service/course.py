@@ -10,7 +10,7 @@ from orchestration_service.collecting import Collected
 from orchestration_service.journal import Past, fresh
 from orchestration_service.ledger import Ledger
 from orchestration_service.operations import AcceptedTurn, Conversation, StatusBoard
-from orchestration_service.planning import Continuing, Planned
+from orchestration_service.planning import Planned
 from orchestration_service.progress import Progress
 from orchestration_service.pump import Pump
 from orchestration_service.replay import Replayed
@@ -40,7 +40,6 @@ class Course:
         self.replayed: Replayed | None = None
         self.pump: Pump | None = None
         self.conversation: Conversation | None = None
-        self.brought: Continuing | None = None
         self.remarks: tuple[str, ...] = ()
         self.may_answer = False
         self._begun = time.monotonic()

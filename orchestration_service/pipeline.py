@@ -212,7 +212,8 @@ class Pipeline:
     async def _opened(self, course: Course) -> Session:
         """Open the conversation's sandbox and fill it; find out whether it still holds what the last turn has left."""
         turn = course.turn
-        course.brought = await self._user_workspaces.begin(turn, course.conversation, course.planned)
+        brought = await self._user_workspaces.begin(turn, course.conversation, course.planned)
+        course.remarks += brought.remarks
         await course.ledger.record_step("open", {"run_id": course.run_id})
         await self._say(course, "open", "Opening a sandbox.")
         session = await open_session(
@@ -223,7 +224,7 @@ class Pipeline:
             settings=self._session,
         )
         live = await self._still_ours(course, session)
-        continuing = go_on_from(course.conversation, live=live) or course.brought
+        continuing = go_on_from(course.conversation, live=live) or brought.continuing
         if (continuing := await with_older_inputs(self._carrier, turn, course.conversation, continuing)) is not None:
             course.planned = self._plan(course, continuing)
         await session.fill(course.planned.uploads)

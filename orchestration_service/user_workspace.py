@@ -5,6 +5,8 @@ another trust level. It has one turn: the one that was sealed last, in whichever
 its archives under names of their own, because the names of the two conversations' turns are the same.
 """
 
+from dataclasses import dataclass
+
 from orchestration_service.carrying import Carrier, wanted_files
 from orchestration_service.errors import ConversationChanged, ForkRefused
 from orchestration_service.operations import AcceptedTurn
@@ -19,6 +21,17 @@ RESERVED = "user-workspace:"
 _ATTEMPTS = 4
 
 
+@dataclass(frozen=True)
+class Brought:
+    """What a conversation begins with."""
+
+    continuing: Continuing | None = None
+    """The workspace, if there is one."""
+
+    remarks: tuple[str, ...] = ()
+    """What the user should know about it."""
+
+
 class UserWorkspaces:
     """Gives a new conversation the newest workspace of its user with its agent, and keeps it when a turn has ended."""
 
@@ -26,19 +39,25 @@ class UserWorkspaces:
         self._store = store
         self._carrier = carrier
 
-    async def begin(self, turn: AcceptedTurn, conversation: Conversation | None, planned: Planned) -> Continuing | None:
-        """Return what the first turn of a conversation begins with; None where there is nothing, or it belongs to the conversation.
+    async def begin(self, turn: AcceptedTurn, conversation: Conversation | None, planned: Planned) -> Brought:
+        """Return what a conversation without a sealed turn begins with: nothing where there is none, or it belongs to the conversation.
 
         Raises:
-            SandboxUnavailable: There is a workspace, and its files could not be copied.
-            ForkRefused: There is a workspace, and the record of a file of it is not known.
+            SandboxUnavailable: There is a workspace, and its files could not be copied now.
         """
         operation = turn.operation
-        if not _is_shared(planned) or conversation is not None or not operation.conversation_id:
-            return None
+        own = conversation is not None and any(turn.seal_sha256 for turn in conversation.turns)
+        if own or not _is_shared(planned) or not operation.conversation_id:
+            return Brought()
         kept = await self._store.conversation(operation.instance_id, operation.upn, _reserved(planned, operation.agent_name))
-        record = kept.head if kept else None
-        if kept is None or kept.origin is None or record is None or record.seal_sha256 is None:
+        try:
+            return Brought(await self._copied(turn, kept) if kept else None)
+        except ForkRefused as error:  # nobody can put that right, and new conversations must begin all the same
+            return Brought(remarks=(f"This conversation begins without the files of the earlier ones: {error}",))
+
+    async def _copied(self, turn: AcceptedTurn, kept: Conversation) -> Continuing | None:
+        operation, record = turn.operation, kept.head
+        if kept.origin is None or record is None or record.seal_sha256 is None or not operation.conversation_id:
             return None
         files = wanted_files(kept, record)
         own = {name: f"shared-{record.seal_sha256[:16]}-{name}" for name in files}

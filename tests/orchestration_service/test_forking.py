@@ -20,7 +20,7 @@ from orchestration_service.operations import AcceptedTurn, NewOperation, SqliteO
 from orchestration_service.operations.conversation import Conversation, SandboxMark, TurnRecord
 from orchestration_service.planning import Planned
 from orchestration_service.sessions import SessionSettings
-from orchestration_service.user_workspace import UserWorkspaces
+from orchestration_service.user_workspace import Brought, UserWorkspaces
 from tests.orchestration_service.turns import asked, plan
 from tests.stage import packed
 
@@ -174,7 +174,7 @@ async def test_the_last_sealed_workspace_of_a_user_wins(place: Place) -> None:
     assert said[2] == ()
     late = await workspaces.keep(turns[0], conversations[0], _shared())
     assert "newer workspace" in late[0]
-    brought = await workspaces.begin(await place.accepted("new"), None, _shared())
+    brought = (await workspaces.begin(await place.accepted("new"), None, _shared())).continuing
     assert brought
     assert brought.restore
     assert brought.restore.from_conversation == "three"
@@ -188,10 +188,23 @@ async def test_a_workspace_is_shared_only_where_it_is_asked_for(place: Place) ->
     turn = await place.accepted("one")
     for settings in ({}, {"workspace_storage_scope": "user", "workspace_persistence_mode": "none"}):
         assert await workspaces.keep(turn, conversation, plan(asked(settings))) == ()
-    assert await workspaces.begin(await place.accepted("new"), None, _shared()) is None
+    assert await workspaces.begin(await place.accepted("new"), None, _shared()) == Brought()
     await workspaces.keep(turn, conversation, _shared())
-    assert await workspaces.begin(turn, conversation, _shared()) is None, "the conversation has its own"
-    assert await workspaces.begin(await place.accepted("new"), None, plan(asked())) is None
+    assert await workspaces.begin(turn, conversation, _shared()) == Brought(), "the conversation has its own"
+    assert await workspaces.begin(await place.accepted("new"), None, plan(asked())) == Brought()
+
+
+async def test_a_shared_workspace_that_was_deleted_stops_no_conversation(place: Place) -> None:
+    """It begins without, and says so; a conversation whose own turns were never sealed is still given the shared one."""
+    workspaces = UserWorkspaces(place.store, place.carrier)
+    conversation = await place.sealed("one")
+    await workspaces.keep(await place.accepted("one"), conversation, _shared())
+    lost = conversation.model_copy(update={"turns": (_turn(1),), "head_turn": 1})
+    assert (await workspaces.begin(await place.accepted("lost"), lost, _shared())).continuing
+    await place.context.delete_file_record(_IDENTITY, *conversation.turns[0].file_ids.values())
+    begun = await workspaces.begin(await place.accepted("new"), None, _shared())
+    assert begun.continuing is None
+    assert "not there any more" in begun.remarks[0]
 
 
 def test_a_lost_turn_takes_no_earlier_one_with_it() -> None:

@@ -160,10 +160,10 @@ async def test_only_a_new_conversation_can_be_a_fork(service: Service, target: s
 
 
 async def test_archives_that_are_gone_are_said_to_be(service: Service) -> None:
-    """A file record that cannot be read: nothing is begun, and it can be tried again."""
+    """A file record that is not there: nothing is begun."""
     await _saved(service, _turn(1, 0))
     failed = await _ask(service, "/fork", {"target_conversation_id": "d"})
-    assert (failed.status_code, "turn-001-seal.tar" in failed.json()["detail"]) == (503, True)
+    assert (failed.status_code, "turn-001-seal.tar" in failed.json()["detail"]) == (409, True)
     assert (await _ask(service, conversation_id="d")).status_code == 404
 
 
