@@ -20,7 +20,8 @@ from tests.faults.ground import Ground, mount_small_disk, unmount
 from tests.faults.judging import Verdict, judge
 from tests.faults.poller import Poller, headers_for
 from tests.faults.processes import AGENT, BALLAST, RUNNER, fill, inside, kill, named, newest_sandbox
-from tests.faults.replica import INSTANCE, Replica, ReplicaSetup, start_replicafrom tests.faults.weather import Weather
+from tests.faults.replica import INSTANCE, Replica, ReplicaSetup, start_replica
+from tests.faults.weather import Weather
 
 ENDS_WITHIN_SECONDS = 75.0
 """How long a turn may take in which something went wrong; besides what an outage itself lasts."""
