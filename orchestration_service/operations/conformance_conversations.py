@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from orchestration_service.errors import ConversationChanged, OperationUnknown
 from orchestration_service.operations.conformance_samples import ANN, INSTANCE, accepted, answer, expected, new_operation, taken
-from orchestration_service.operations.conversation import Conversation, SandboxMark, TurnRecord
+from orchestration_service.operations.conversation import Conversation, ForkOffer, Origin, SandboxMark, TurnRecord
 from orchestration_service.operations.model import OperationStore
 
 
@@ -23,6 +23,7 @@ def a_turn(number: int, parent: int = 0) -> TurnRecord:
         result_tree="0" * 64,
         archives=("turn-1.workspace.tar", f"turn-{number}.workspace.tar"),
         file_ids={"turn-1.workspace.tar": "file-1", f"turn-{number}.workspace.tar": "file-2"},
+        inputs=("repo ä.tar",),
         created_at=datetime.now(UTC),
     )
 
@@ -37,6 +38,8 @@ def a_conversation(conversation_id: str | None = None, *turns: int) -> Conversat
         head_turn=turns[-1] if turns else 0,
         turns=tuple(a_turn(number) for number in turns),
         sandbox=SandboxMark(session_id="s-1", generation="g-1"),
+        forks=(ForkOffer(code_sha256="0" * 64, turn_number=1, expires_at=datetime.now(UTC), taken_by="another"),),
+        origin=Origin(conversation_id="the one before", turn_number=1),
     )
 
 
