@@ -3,6 +3,7 @@
 The workspace is gone with the sandbox, but every event and every word with the model went through the service.
 """
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
@@ -35,7 +36,7 @@ async def salvage(course: Course, client: ContextClient, manifest: RunManifest) 
         _part(f"{stem}-events.jsonl", "events", b"".join(json.dumps(event).encode() + b"\n" for event in events), _TEXT),
         _part(f"{stem}-log.txt", "log", _log(events, manifest).encode("ascii", "backslashreplace"), _TEXT),
     ]
-    if (spoken := _conversation(course)) is not None:
+    if (spoken := await asyncio.to_thread(_conversation, course)) is not None:
         parts.append(_part(f"{stem}-conversation.json", "output", spoken, _JSON))
     told = manifest.model_copy(update={"outputs": tuple(output for output, _, _ in parts)})
     name, content = f"{stem}-manifest.json", told.model_dump_json(indent=1).encode()

@@ -51,6 +51,7 @@ class Replicas:
     callers: list[Caller]
     folder: Path
     polls: list[dict[str, Any]] = field(default_factory=list)
+    body: dict[str, Any] = field(default_factory=dict)
 
     async def status(self, operation_id: str) -> dict[str, Any]:
         """Poll as a load balancer does: whoever is alive answers."""

@@ -28,7 +28,8 @@ async def working(folder: Path) -> AsyncIterator[tuple[Replicas, ScriptedModel, 
     async with serve(model) as endpoint, open_replicas(folder, endpoint.base_url) as replicas:
         caller = replicas.callers[0]
         record = await caller.upload("c", "repository.tar", await asyncio.to_thread(pack, made.path))
-        operation = await caller.start(caller.completion("c", "Fix it.", [record], model="claude-sonnet-4-5"))
+        replicas.body = caller.completion("c", "Fix it.", [record], model="claude-sonnet-4-5")
+        operation = await caller.start(replicas.body)
         while len(asked(model)) < 4:
             await replicas.status(operation)
             await asyncio.sleep(0.05)
@@ -67,5 +68,6 @@ async def test_a_replica_that_is_told_to_stop_hands_its_turns_over_at_once(tmp_p
     """No lease has to lapse, and the repeated request is answered by the other one."""
     async with working(tmp_path) as (replicas, model, operation):
         await replicas.services[0].stop()
+        assert await replicas.callers[1].start(replicas.body) == operation
         ended = await replicas.finished(operation)
         check(replicas, model, ended)
