@@ -42,7 +42,7 @@ WEIGHTS: Mapping[Kind, int] = {
 
 DAMAGES: Sequence[Damage] = ("dropped", "lost", "delayed", "late", "duplicated", "repeated", "error", "error_after", "cut")
 
-LAST_WRITE = 48
+LAST_WRITE = 45
 """Writes to the store of an undisturbed turn, about; a fault behind the last one does not happen."""
 CALLS: Mapping[str, Mapping[str, int]] = {
     "context_call": {"create": 1, "upload": 1, "execute": 12, "download": 1, "content": 7},
