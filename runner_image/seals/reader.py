@@ -211,13 +211,12 @@ def _contents(index: SealIndex, seals: Sequence[SealHead]) -> list[list[Content]
     files = [entry for entry in index.entries if entry[1] == "file" and entry[4]]
     files.sort(key=itemgetter(6, 7))
     for (position, start), group in groupby(files, itemgetter(6, 7)):
-        entries = tuple(group)
-        _, _, _, _, size, content, _, _ = entries[0]
-        differ = len(entries) > 1 and any((entry.size, entry.content) != (size, content) for entry in entries)
-        if start < ends[position] or differ:
-            raise SealError(f"the index contradicts itself about where {entries[0].path[:80]!r} lies")
+        first, *others = group
+        size, content = first[4], first[5]
+        if start < ends[position] or any((other.size, other.content) != (size, content) for other in others):
+            raise SealError(f"the index contradicts itself about where {first.path[:80]!r} lies")
         ends[position] = start + size
-        contents[position].append(Content(start, ends[position], entries))
+        contents[position].append(Content(start, start + size, (first, *others)))
     for end, seal in zip(ends, seals, strict=True):
         if end > seal.stream_bytes:
             raise SealError(f"the seal of turn {seal.turn_number} holds less than a later one expects of it")

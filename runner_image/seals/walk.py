@@ -22,7 +22,8 @@ FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _READ_BYTES = 1024 * 1024
 _KIND = 0o170000
-_SEALED_KINDS: Set[int] = frozenset((stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK))
+_FILE, _FOLDER = stat.S_IFREG, stat.S_IFDIR
+_OTHER_KINDS: Set[int] = frozenset((_FOLDER, stat.S_IFLNK))
 
 Exclude = Callable[[str], bool]
 """Tells whether an entry, given by its path below the root, is to be left out; a folder goes with all that is in it."""
@@ -108,9 +109,8 @@ def listings(root: int, excluded: Exclude | None, missed: Missed) -> Iterator[Li
         while stack:
             here = stack[-1]
             if here.folders is None:
-                children = _children(here, excluded, missed)
-                here.folders = [name for name, status in reversed(children) if stat.S_ISDIR(status.st_mode)]
-                yield Listing(here.path, here.fd, children)
+                here.folders = []
+                yield Listing(here.path, here.fd, _children(here, here.folders, excluded, missed))
             elif here.folders:
                 name = here.folders.pop()
                 path = f"{here.path}{name}"
@@ -135,8 +135,8 @@ def walk(root: int, excluded: Exclude | None, missed: Missed) -> Iterator[Found]
             yield Found(path + name, name, folder, status)
 
 
-def _children(here: _Open, excluded: Exclude | None, missed: Missed) -> list[tuple[str, os.stat_result]]:
-    """List one folder; runs for every entry of every turn, hence terse."""
+def _children(here: _Open, folders: list[str], excluded: Exclude | None, missed: Missed) -> list[tuple[str, os.stat_result]]:
+    """List one folder, and the folders in it, the last one first; runs for every entry of every turn, hence terse."""
     found = []
     above, longest = here.path, MAX_PATH_BYTES // 4 - len(here.path)
     try:
@@ -150,15 +150,19 @@ def _children(here: _Open, excluded: Exclude | None, missed: Missed) -> list[tup
                 except OSError as error:
                     missed(above + name, reason_of(error))
                     continue
-                if status.st_mode & _KIND not in _SEALED_KINDS:
+                kind = status.st_mode & _KIND
+                if kind != _FILE and kind not in _OTHER_KINDS:
                     missed(above + name, "it is a pipe, socket or device, which has no content to seal")
                 elif len(name) > longest and len(os.fsencode(above + name)) > MAX_PATH_BYTES:
                     missed(above + name, f"its path is longer than {MAX_PATH_BYTES} bytes")
                 else:
                     found.append((name, status))
+                    if kind == _FOLDER:
+                        folders.append(name)
     except OSError as error:
         missed(above.rstrip("/"), f"the folder cannot be listed: {error.strerror}")
     found.sort(key=itemgetter(0))
+    folders.sort(reverse=True)
     return found
 
 
