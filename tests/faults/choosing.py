@@ -11,6 +11,7 @@ Kind = Literal[
     "both_killed",
     "runner_killed",
     "sandbox_deleted",
+    "sandbox_and_service",
     "context_call",
     "sandbox_call",
     "model_call",
@@ -26,12 +27,13 @@ Damage = Literal["dropped", "lost", "delayed", "late", "duplicated", "repeated",
 
 WEIGHTS: Mapping[Kind, int] = {
     "nothing": 2,
-    "service_killed": 22,
-    "both_killed": 10,
+    "service_killed": 20,
+    "both_killed": 9,
     "runner_killed": 8,
     "sandbox_deleted": 6,
-    "context_call": 18,
-    "sandbox_call": 10,
+    "sandbox_and_service": 5,
+    "context_call": 17,
+    "sandbox_call": 9,
     "model_call": 8,
     "store_outage": 6,
     "clock_jump": 5,
@@ -63,7 +65,7 @@ class Fault:
     """At which write, call or exchange it happens, from 1; 0 for never."""
     moment: Literal["before", "after"] = "before"
     again_at: int = 0
-    """At which write the second replica is killed too."""
+    """At which write the second replica is killed too, or the first one after its sandbox."""
     call: str = ""
     """Which call of a border is damaged."""
     damage: Damage | Literal[""] = ""
@@ -77,7 +79,9 @@ class Fault:
     @property
     def destroys_work(self) -> bool:
         """Whether something was lost that nobody can bring back; then a turn may end without a patch, in words."""
-        return self.kind in ("runner_killed", "sandbox_deleted", "sandbox_full") or (self.kind == "sandbox_call" and self.times > 1)
+        return self.kind in ("runner_killed", "sandbox_deleted", "sandbox_and_service", "sandbox_full") or (
+            self.kind == "sandbox_call" and self.times > 1
+        )
 
     @property
     def disturbs_polls(self) -> bool:
@@ -109,6 +113,9 @@ def choose(kind: Kind, seed: int, *, long: bool = False) -> Fault:
         return Fault(kind=kind, seed=seed, at=at, again_at=chance.randint(1, LAST_WRITE), moment=moment)
     if kind in ("runner_killed", "sandbox_deleted"):
         return Fault(kind=kind, seed=seed, call="execute", at=chance.randint(1, 12), moment=moment)
+    if kind == "sandbox_and_service":
+        at = chance.randint(3, 11)
+        return Fault(kind=kind, seed=seed, call="execute", at=at, again_at=chance.randint(8 + 2 * at, 22 + 2 * at), moment=moment)
     if kind in CALLS:
         call = chance.choice(list(CALLS[kind]))
         return Fault(

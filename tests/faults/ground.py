@@ -27,6 +27,8 @@ from tests.faults.processes import children, command, descendants
 from tests.faults.replica import API_KEY, INSTANCE, MODEL_KEY
 from tests.stage import bash, says
 
+ATTACHED = "repository.tar"
+"""The one file of the user."""
 ANSWER = "The log has three lines."
 SCRIPT = Script(
     name="three-lines",

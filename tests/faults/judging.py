@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from context_client import ContextApiError, UserIdentity
 from tests.faults.choosing import Fault
 from tests.faults.gateway import Passed
-from tests.faults.ground import ANSWER, PATCH_LINES
+from tests.faults.ground import ANSWER, ATTACHED, PATCH_LINES
 
 if TYPE_CHECKING:
     from tests.faults.scene import Scene
@@ -85,7 +85,7 @@ async def _missing(scene: "Scene", result: dict[str, Any], linked: list[dict[str
 
 def _doubled(records: list[tuple[str, str]], linked: int) -> list[str]:
     """Records of one name twice, and records that no answer leads to."""
-    made = [name for name, origin in records if origin == "code-session"]
+    made = [name for name, _ in records if name != ATTACHED]
     twice = [f"{count} records named {name}" for name, count in Counter(made).items() if count > 1]
     if not twice and len(made) > linked > 0:
         twice.append(f"{len(made)} records were made, the answer leads to {linked}")

@@ -16,7 +16,7 @@ from context_client import UserIdentity
 from orchestration_service.cli.client import Caller
 from tests.faults.choosing import Fault
 from tests.faults.gateway import Gateway, Passed, Request, open_gateway, to_address
-from tests.faults.ground import Ground, mount_small_disk, unmount
+from tests.faults.ground import ATTACHED, Ground, mount_small_disk, unmount
 from tests.faults.judging import Verdict, judge
 from tests.faults.poller import Poller, headers_for
 from tests.faults.processes import AGENT, BALLAST, RUNNER, fill, inside, kill, named, newest_sandbox
@@ -69,7 +69,7 @@ class Scene:
         if fault.damage or (passed.call, passed.number, moment) != (fault.call, fault.at, fault.moment) or self.sandbox is None:
             return
         self.happened.append(f"{fault.kind} {moment} {passed.call} {passed.number}")
-        if fault.kind == "sandbox_deleted":
+        if fault.kind in ("sandbox_deleted", "sandbox_and_service"):
             kill(self.sandbox)
         elif fault.kind == "runner_killed":
             for pid in await asyncio.to_thread(named, self.sandbox, RUNNER):
@@ -97,15 +97,15 @@ async def _act(scene: Scene) -> None:
     """Start the replicas and a turn, and follow it to its end."""
     fault, ground = scene.fault, scene.ground
     await asyncio.gather(
-        scene.start_replica("a", fault.at if not fault.call else 0),
-        scene.start_replica("b", fault.again_at),
+        scene.start_replica("a", fault.again_at if fault.kind == "sandbox_and_service" else 0 if fault.call else fault.at),
+        scene.start_replica("b", fault.again_at if fault.kind == "both_killed" else 0),
     )
     scene.replicas.sort(key=lambda replica: replica.name)
     scene.poller.replicas = scene.replicas
     identity = UserIdentity(name="Ann", user_name=scene.upn, upn=scene.upn)
     conversation = f"c-{uuid.uuid4()}"
     record = await ground.context.upload_conversation_file(
-        identity, conversation, "claude-code", "repository.tar", ground.repository, "application/x-tar"
+        identity, conversation, "claude-code", ATTACHED, ground.repository, "application/x-tar"
     )
     caller = Caller(ground.http, ground.context, identity, INSTANCE)
     body = caller.completion(conversation, "Write three lines.", [record], model="scripted-model")

@@ -47,7 +47,7 @@ class Trigger:
         fault = self._fault
         if number != self._at or moment != fault.moment:
             return
-        if fault.kind in ("service_killed", "both_killed"):
+        if fault.kind in ("service_killed", "both_killed", "sandbox_and_service"):
             os.kill(os.getpid(), signal.SIGKILL)
         elif fault.kind == "store_outage":
             self._weather.break_store(fault.seconds, answers_lost=fault.seed % 3 == 0)
