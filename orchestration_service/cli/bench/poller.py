@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,8 +34,15 @@ async def _poll(task: dict[str, Any], number: int, latencies: list[float]) -> No
     writer.close()
 
 
+def _stand_aside() -> None:
+    """Measure like a portal on another machine: what this process waits for the processor is none of the service's time."""
+    with suppress(PermissionError):  # needs root; otherwise the figures hold some of our own waiting
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+
+
 async def _main() -> None:
     task = json.load(sys.stdin)
+    _stand_aside()
     latencies: list[float] = []
     await asyncio.gather(*(_poll(task, number, latencies) for number in range(task["connections"])))
     json.dump(latencies, sys.stdout)
