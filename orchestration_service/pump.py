@@ -220,6 +220,7 @@ class Pump:
             return
         self._failing_since = None
         await self._take(reply)
+        self._fault = ""
 
     async def _asked(self) -> Reply:
         """Ask the runner what it has, sending nothing."""

@@ -371,6 +371,14 @@ async def test_a_sandbox_that_is_not_ours_any_more_is_lost(replies: list[Reply |
         await following.follow()
 
 
+async def test_what_was_heard_before_the_sandbox_was_replaced_is_told() -> None:
+    """It often names the reason: out of memory, idle for too long."""
+    following = pump(Answers(here(), SandboxUnavailable("it was idle for 300 s"), Reply(generation="elsewhere")), echo, [])
+    await following.post("start", {"plan": PLAN})
+    with pytest.raises(SandboxLost, match="idle for 300 s"):
+        await following.follow()
+
+
 async def test_a_refusal_is_passed_on() -> None:
     following = pump(Answers(Reply(generation="here", status="refused", detail="no room")), echo, [])
     await following.post("start", {"plan": PLAN})
