@@ -9,6 +9,7 @@ Kind = Literal[
     "nothing",
     "service_killed",
     "both_killed",
+    "platform_killed",
     "runner_killed",
     "sandbox_deleted",
     "sandbox_and_service",
@@ -26,10 +27,11 @@ Damage = Literal["dropped", "lost", "delayed", "late", "duplicated", "repeated",
 ``error_after``: answered 500 without and after being carried out; ``cut``: in the middle of the answer."""
 
 WEIGHTS: Mapping[Kind, int] = {
-    "nothing": 2,
-    "service_killed": 20,
+    "nothing": 1,
+    "service_killed": 19,
     "both_killed": 9,
-    "runner_killed": 8,
+    "platform_killed": 4,
+    "runner_killed": 6,
     "sandbox_deleted": 6,
     "sandbox_and_service": 5,
     "context_call": 17,
@@ -52,6 +54,8 @@ CALLS: Mapping[str, Mapping[str, int]] = {
     "model_call": {"messages": 4},
 }
 """The calls of an undisturbed turn, by border, and how many of each there are."""
+DESTROYING = frozenset({"platform_killed", "runner_killed", "sandbox_deleted", "sandbox_and_service", "sandbox_full"})
+"""Kinds after which a turn may end without a patch."""
 PLACES = ("/mnt/data", "/workspace", "/run/claude-code")
 
 
@@ -79,9 +83,7 @@ class Fault:
     @property
     def destroys_work(self) -> bool:
         """Whether something was lost that nobody can bring back; then a turn may end without a patch, in words."""
-        return self.kind in ("runner_killed", "sandbox_deleted", "sandbox_and_service", "sandbox_full") or (
-            self.kind == "sandbox_call" and self.times > 1
-        )
+        return self.kind in DESTROYING or (self.kind == "sandbox_call" and self.times > 1)
 
     @property
     def disturbs_polls(self) -> bool:
@@ -135,4 +137,4 @@ def choose(kind: Kind, seed: int, *, long: bool = False) -> Fault:
         return Fault(kind=kind, seed=seed, at=at, moment=moment, seconds=chance.choice((0.5, 2.0, 5.0)))
     if kind == "sandbox_full":
         return Fault(kind=kind, seed=seed, call="execute", at=chance.randint(1, 11), moment=moment, place=chance.choice(PLACES))
-    return Fault(kind=kind, seed=seed, at=at if kind == "service_killed" else 0, moment=moment)
+    return Fault(kind=kind, seed=seed, at=at if kind in ("service_killed", "platform_killed") else 0, moment=moment)

@@ -11,7 +11,6 @@ from pathlib import Path
 import httpx
 from pydantic import SecretStr
 
-from context_client import ContextClient
 from context_client.embedded.app import open_app
 from context_client.embedded.provider import SandboxEndpoint
 from context_client.embedded.settings import EmbeddedSettings
@@ -53,17 +52,11 @@ class Ground:
 
     folder: Path
     context_url: str
-    context: ContextClient
     model_url: str
     repository: bytes
     http: httpx.AsyncClient
     gates: "GatedSandboxes"
     can_mount: bool
-
-    @property
-    def records(self) -> Path:
-        """The Context API's own database."""
-        return self.folder / "context" / "records.sqlite3"
 
 
 @dataclass
@@ -98,7 +91,6 @@ async def open_ground(folder: Path) -> AsyncIterator[Ground]:
         yield Ground(
             folder=folder,
             context_url=context.base_url,
-            context=await stack.enter_async_context(ContextClient(base_url=context.base_url, api_key=API_KEY, instance_id=INSTANCE)),
             model_url=(await stack.enter_async_context(serve(model))).base_url,
             repository=await asyncio.to_thread(pack, made.path),
             http=await stack.enter_async_context(httpx.AsyncClient(trust_env=False)),

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from context_client import ContextApiError, UserIdentity
+from context_client import ContextApiError, ContextClient, UserIdentity
 from tests.faults.choosing import Fault
 from tests.faults.gateway import Passed
 from tests.faults.ground import ANSWER, ATTACHED, PATCH_LINES
+from tests.faults.replica import API_KEY, INSTANCE
 
 if TYPE_CHECKING:
     from tests.faults.scene import Scene
@@ -48,7 +49,7 @@ async def judge(scene: "Scene", seconds: float) -> Verdict:
     notes = await asyncio.to_thread(_notes, scene.folder / "journal.jsonl")
     verdict.happened = _took_place(scene, notes)
     verdict.unfinished = await asyncio.to_thread(_unfinished, scene.folder / "data" / "operations.sqlite")
-    records = await asyncio.to_thread(_records, scene.ground.records, scene.upn)
+    records = await asyncio.to_thread(_records, scene.records, scene.upn)
     if poller.status not in ("Completed", "Failed"):
         verdict.lost.append(f"the turn did not end: {poller.status or 'no answer at all'}")
     else:
@@ -74,9 +75,10 @@ async def _missing(scene: "Scene", result: dict[str, Any], linked: list[dict[str
     patches = [artifact for artifact in linked if artifact["metadata"].get("role") == "patch"]
     if len(patches) != 1:
         return [*found, f"there are {len(patches)} patches"]
-    try:
-        identity = UserIdentity(name="Ann", user_name=scene.upn, upn=scene.upn)
-        patch = (await scene.ground.context.file_content(identity, patches[0]["filepath"])).content.decode()
+    identity = UserIdentity(name="Ann", user_name=scene.upn, upn=scene.upn)
+    try:  # over a new connection: the server closes one that has been idle for some seconds, and may do so at this moment
+        async with ContextClient(base_url=scene.ground.context_url, api_key=API_KEY, instance_id=INSTANCE) as context:
+            patch = (await context.file_content(identity, patches[0]["filepath"])).content.decode()
     except ContextApiError as error:
         return [*found, f"the patch cannot be read: {error}"]
     lines = [line for line in patch.splitlines() if line[:1] in ("+", "-") and line[:3] not in ("+++", "---")]

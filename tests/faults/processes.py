@@ -41,6 +41,16 @@ def command(pid: int) -> str:
         return ""
 
 
+def alive(process: tuple[int, int]) -> bool:
+    """Whether a process, as `below` gives it, is still there."""
+    return _started(process[0]) == process[1]
+
+
+def below(root: int) -> set[tuple[int, int]]:
+    """Descendants of a process, each with the moment it was started: numbers are used again."""
+    return {(pid, started) for pid in descendants(root) if (started := _started(pid))}
+
+
 def named(root: int, word: str) -> list[int]:
     """Descendants with a word in their command line; not the bubblewraps around them."""
     return [pid for pid in descendants(root) if word in (line := command(pid)) and "bwrap" not in line.split(" ")[0]]
@@ -101,7 +111,9 @@ def _children() -> Mapping[int, list[int]]:
 
 
 def _started(pid: int) -> int:
+    """When a process was started, in the kernel's ticks; 0 when it is gone."""
     try:
-        return int(Path("/proc", str(pid), "stat").read_bytes().rpartition(b")")[2].split()[19])
+        words = Path("/proc", str(pid), "stat").read_bytes().rpartition(b")")[2].split()
+        return 0 if words[0] == b"Z" else int(words[19])
     except (OSError, IndexError, ValueError):
         return 0

@@ -55,6 +55,7 @@ class ReplicaSetup:
     folder: Path
     """The run's folder; `data` in it holds the store."""
     context_url: str
+    """Where the Context API is; empty for one of its own, with sandboxes of its own."""
     model_url: str
     fault: Fault
     fault_at: int
@@ -74,8 +75,8 @@ class Replica:
         return self._process.is_alive()
 
     @property
-    def exit_code(self) -> int | None:
-        return self._process.exitcode
+    def pid(self) -> int:
+        return self._process.pid or 0
 
     def kill(self) -> None:
         self._process.kill()
@@ -138,8 +139,8 @@ async def _serve(setup: ReplicaSetup, ready: Connection) -> None:
         instance_name=setup.name,
         api_key=API_KEY,
         data_dir=data,
-        context_url=setup.context_url,
-        context_api_key=API_KEY,
+        context_url=setup.context_url or None,
+        context_api_key=API_KEY if setup.context_url else None,
     )
     routes = ModelRoutes(default_key=SecretStr(MODEL_KEY), base_url=f"{setup.model_url}/{setup.name}")
     shift_clocks(weather)

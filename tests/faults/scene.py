@@ -12,15 +12,15 @@ from typing import Any
 
 import httpx
 
-from context_client import UserIdentity
+from context_client import ContextClient, UserIdentity
 from orchestration_service.cli.client import Caller
 from tests.faults.choosing import Fault
 from tests.faults.gateway import Gateway, Passed, Request, open_gateway, to_address
 from tests.faults.ground import ATTACHED, Ground, mount_small_disk, unmount
 from tests.faults.judging import Verdict, judge
 from tests.faults.poller import Poller, headers_for
-from tests.faults.processes import AGENT, BALLAST, RUNNER, fill, inside, kill, named, newest_sandbox
-from tests.faults.replica import INSTANCE, Replica, ReplicaSetup, start_replica
+from tests.faults.processes import AGENT, BALLAST, RUNNER, alive, below, command, fill, inside, kill, named, newest_sandbox
+from tests.faults.replica import API_KEY, INSTANCE, Replica, ReplicaSetup, start_replica
 from tests.faults.weather import Weather
 
 ENDS_WITHIN_SECONDS = 75.0
@@ -46,13 +46,25 @@ class Scene:
     sandbox: int | None = None
     happened: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    below: set[tuple[int, int]] = field(default_factory=set)
+    """Processes that replicas have started, where they make their own sandboxes."""
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether service, Context API and sandboxes are one process tree, as on one machine."""
+        return self.fault.kind == "platform_killed"
+
+    @property
+    def records(self) -> Path:
+        """The database of the Context API."""
+        return (self.folder / "data" if self.is_embedded else self.ground.folder) / "context" / "records.sqlite3"
 
     async def start_replica(self, name: str, fault_at: int = 0) -> Replica:
         replica = await start_replica(
             ReplicaSetup(
                 name=name,
                 folder=self.folder,
-                context_url=self.context_gate.url,
+                context_url="" if self.is_embedded else self.context_gate.url,
                 model_url=self.model_gate.url,
                 fault=self.fault,
                 fault_at=fault_at,
@@ -90,25 +102,20 @@ async def play(fault: Fault, ground: Ground) -> Verdict:
         for replica in scene.replicas:
             if trouble := await replica.end():
                 scene.problems.append(trouble)
+        await _look_below(scene)
         return await judge(scene, time.monotonic() - began)
 
 
 async def _act(scene: Scene) -> None:
     """Start the replicas and a turn, and follow it to its end."""
     fault, ground = scene.fault, scene.ground
-    await asyncio.gather(
-        scene.start_replica("a", fault.again_at if fault.kind == "sandbox_and_service" else 0 if fault.call else fault.at),
-        scene.start_replica("b", fault.again_at if fault.kind == "both_killed" else 0),
-    )
+    starting = [scene.start_replica("a", fault.again_at if fault.kind == "sandbox_and_service" else 0 if fault.call else fault.at)]
+    if not scene.is_embedded:
+        starting.append(scene.start_replica("b", fault.again_at if fault.kind == "both_killed" else 0))
+    await asyncio.gather(*starting)
     scene.replicas.sort(key=lambda replica: replica.name)
     scene.poller.replicas = scene.replicas
-    identity = UserIdentity(name="Ann", user_name=scene.upn, upn=scene.upn)
-    conversation = f"c-{uuid.uuid4()}"
-    record = await ground.context.upload_conversation_file(
-        identity, conversation, "claude-code", ATTACHED, ground.repository, "application/x-tar"
-    )
-    caller = Caller(ground.http, ground.context, identity, INSTANCE)
-    body = caller.completion(conversation, "Write three lines.", [record], model="scripted-model")
+    body = await _completion(scene)
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(_keep_going(scene))
         if await scene.poller.start(ground.http, body):
@@ -120,6 +127,27 @@ async def _act(scene: Scene) -> None:
         watching.cancel()
 
 
+async def _completion(scene: Scene) -> dict[str, Any]:
+    """Attach the repository to a new conversation, and return the completion that works on it."""
+    ground = scene.ground
+    identity = UserIdentity(name="Ann", user_name=scene.upn, upn=scene.upn)
+    conversation = f"c-{uuid.uuid4()}"
+    url = f"{scene.replicas[0].url}/context" if scene.is_embedded else ground.context_url
+    async with ContextClient(base_url=url, api_key=API_KEY, instance_id=INSTANCE) as context:
+        record = await context.upload_conversation_file(
+            identity, conversation, "claude-code", ATTACHED, ground.repository, "application/x-tar"
+        )
+        return Caller(ground.http, context, identity, INSTANCE).completion(conversation, "Write three lines.", [record], model="scripted")
+
+
+async def _look_below(scene: Scene) -> None:
+    """Find what replicas with sandboxes of their own have left running."""
+    deadline = time.monotonic() + SETTLED_WITHIN_SECONDS
+    while (left := [process for process in scene.below if alive(process)]) and time.monotonic() < deadline:
+        await asyncio.sleep(0.1)
+    scene.problems += [f"left running: {command(pid)[:120] or pid}" for pid, _ in left]
+
+
 async def _keep_going(scene: Scene) -> None:
     """What an operator's platform does by itself: start a replica anew when none is left, free a disk that is full."""
     ballast = scene.folder / "data" / BALLAST
@@ -129,9 +157,11 @@ async def _keep_going(scene: Scene) -> None:
         for replica in scene.replicas:
             if not replica.alive and f"replica {replica.name} died" not in scene.happened:
                 scene.happened.append(f"replica {replica.name} died")
+            if scene.is_embedded and replica.alive:
+                scene.below |= await asyncio.to_thread(below, replica.pid)
         if not any(replica.alive for replica in scene.replicas) and len(scene.replicas) < 4:
             await asyncio.sleep(0.3)
-            await scene.start_replica("cd"[len(scene.replicas) - 2])
+            await scene.start_replica("abcd"[len(scene.replicas)])
         if full.exists():
             scene.happened.append("the disk was full")
             full.unlink()

@@ -45,9 +45,9 @@ class Trigger:
 
     def pull(self, number: int, moment: str) -> None:
         fault = self._fault
-        if number != self._at or moment != fault.moment:
+        if not number or number != self._at or moment != fault.moment:
             return
-        if fault.kind in ("service_killed", "both_killed", "sandbox_and_service"):
+        if fault.kind in ("service_killed", "both_killed", "platform_killed", "sandbox_and_service"):
             os.kill(os.getpid(), signal.SIGKILL)
         elif fault.kind == "store_outage":
             self._weather.break_store(fault.seconds, answers_lost=fault.seed % 3 == 0)
