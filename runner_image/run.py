@@ -5,7 +5,7 @@ import subprocess
 import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from runner_image.mailbox import Mailbox
 from runner_image.places import Places
 from runner_image.relay import ModelCalls, Relay
 from runner_image.sealing import Ended, seal
+from runner_image.seals import witnessing
 from runner_image.snapshot import Base, Snapshots
 from runner_image.wall import Wall
 from workflow_schemas.events import Done, Event, Failed, Progress, Warned
@@ -70,6 +71,7 @@ class Run:
         self._stop: tuple[EndReason, str] | None = None
         self._ended = Ended()
         self._continuation = Continuation(Beginning())
+        self._watching = ExitStack()
 
     async def execute(self) -> None:
         """Carry the run out. Whatever goes wrong inside is part of the manifest, never an exception."""
@@ -94,7 +96,10 @@ class Run:
                 await listener
         if self._stop is not None and ended.reason in ("completed", "agent_error"):
             ended.reason, ended.detail = self._stop
-        await self._finish()
+        try:
+            await self._finish()
+        finally:
+            await asyncio.to_thread(self._watching.close)
 
     async def emit(self, event: Event) -> None:
         """Number an event, keep it for the log, and tell the service. Beyond some thousands, events are left out."""
@@ -176,6 +181,8 @@ class Run:
         async def take_base() -> Base:
             await has_started.wait()
             self._ended.base = base = await snapshots.base()
+            watch = witnessing(self._places.workspace, self._continuation.parent)
+            self._ended.witness = await asyncio.to_thread(self._watching.enter_context, watch)
             if not self._continuation.began.from_turn:  # later turns begin with what the earlier ones have not committed
                 self._ended.remarks += base.remarks
             return base

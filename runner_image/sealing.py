@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from runner_image.continuing import TRANSCRIPT, Continuation, remember, transcript
@@ -12,7 +12,7 @@ from runner_image.errors import RunnerError, SealError
 from runner_image.leftovers import end_leftovers
 from runner_image.outputs import Outputs, events_text, log_text
 from runner_image.places import Places
-from runner_image.seals import WrittenSeal, write_seal
+from runner_image.seals import KnownSeal, Witness, WrittenSeal, write_seal
 from runner_image.snapshot import Base, Change, Snapshots
 from runner_image.wall import Wall
 from workflow_schemas.events import Event
@@ -34,6 +34,7 @@ class Ended:
     wall: Wall | None = None
     remarks: list[str] = field(default_factory=list)
     continuation: Continuation | None = None
+    witness: Witness | None = None
 
 
 async def seal(plan: TurnPlan, places: Places, generation: str, ended: Ended, events: Sequence[Event]) -> RunManifest:
@@ -115,11 +116,12 @@ def _seal(
     if (said := transcript(places, ended.session_id)) is not None:
         extras[TRANSCRIPT] = said
     try:
-        written, difference = _sealed(plan, places, ended.continuation, extras)
+        written, difference = _sealed(plan, places, ended, ended.continuation.parent, extras)
     except SealError as error:
         outputs.remarks.append(f"This turn could not be sealed, so the next one cannot go on from it elsewhere: {error}")
         return None
-    remember(written.known, places)
+    # what is still alive could write where nobody watches, between this turn and the next
+    remember(replace(written.known, stamps={}) if manifest.processes_left else written.known, places)
     for part in written.parts:
         outputs.add_seal(part)
     if written.left_out:
@@ -128,7 +130,7 @@ def _seal(
 
 
 def _sealed(
-    plan: TurnPlan, places: Places, continuation: Continuation, extras: dict[str, bytes | Path]
+    plan: TurnPlan, places: Places, ended: Ended, parent: KnownSeal | None, extras: dict[str, bytes | Path]
 ) -> tuple[WrittenSeal, Difference | None]:
     difference = find_difference(plan, places)
     if difference is not None:
@@ -138,8 +140,9 @@ def _sealed(
         places.data,
         stem=f"{plan.output_stem}-seal",
         turn_number=plan.turn_number,
-        parent=continuation.parent,
+        parent=parent,
         extras=extras,
+        testimony=ended.witness.testify() if ended.witness else None,
         exclude=difference.excluded if difference else None,
     )
     return written, difference

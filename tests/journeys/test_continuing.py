@@ -49,6 +49,33 @@ async def test_a_conversation_survives_its_sandbox_and_its_service(tmp_path: Pat
     assert len(model.received) == 6, "nothing was executed for the refused turn"
 
 
+_MAPPED = """python3 - <<'END'
+import mmap
+with open("mapped.bin", "r+b") as file:
+    page = mmap.mmap(file.fileno(), 0)
+    page[0]  # read first: the page is then writable without a fault, and no time is noted
+    page[0:7] = b"changed"
+    page.close()
+END"""
+
+
+async def test_a_change_that_no_time_stamp_shows_is_sealed(tmp_path: Path) -> None:
+    """The second turn goes on in the living sandbox and writes through a map; the third, in another sandbox, has what it wrote."""
+    first = "head -c 9000 /dev/zero | tr '\\0' x | tee kept.bin > mapped.bin"
+    model = scripted(step(first, "Made."), step(_MAPPED, "Changed."), step("head -c 9 mapped.bin kept.bin", "Read."))
+    async with serve(model) as endpoint:
+        async with service(tmp_path, endpoint.base_url) as caller:
+            record = await caller.upload("going-on", "repo.tar", packed({"r/readme.txt": "hello\n"}))
+            await say(caller, "Make two files.", [record])
+            second = await say(caller, "Change one.", [])
+        async with service(tmp_path, endpoint.base_url) as caller:
+            third = await say(caller, "Read them.", [])
+    assert (second.told.began.workspace, third.told.began.workspace) == ("continued", "restored")
+    heard = json.dumps(model.received[-1].body["messages"])
+    assert "changedxx" in heard
+    assert "xxxxxxxxx" in heard
+
+
 async def test_without_a_seal_the_agent_gets_the_words_and_both_sides_are_told(tmp_path: Path) -> None:
     """With persistence off, the next turn starts with the files anew and the conversation as text."""
     model = scripted(step("echo one > new.txt", "One."), step("ls", "Two."))
