@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -83,6 +84,7 @@ async def open_service(
                 pipeline=pipeline,
                 instance_id=settings.instance_id,
                 pace=pace,
+                kept=timedelta(days=settings.operations_kept_days),
             )
         )
         forks = Forks(store, Carrier(context, SessionSettings()))

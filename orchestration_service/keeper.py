@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from context_client import ContextApiError, UserIdentity
@@ -51,6 +51,8 @@ class Pace:
     """How long a sandbox that does not answer is asked again before the turn is given up."""
     taken_over: int = 8
     """How many turns of other processes are worked on at once."""
+    tidy: float = 3600.0
+    """How often what ended turns need no more is dropped."""
 
 
 def pace_of(lease: float) -> Pace:
@@ -96,6 +98,16 @@ class Keeper:
             except ServiceError as error:
                 logger.warning("Turns without an owner could not be looked for: %s", error)
             await asyncio.sleep(self._pace.look * random.uniform(0.8, 1.2))
+
+    async def tidy_for_ever(self, kept: timedelta) -> None:
+        """Drop, now and again and again, the requests, events and messages of turns that ended longer ago than that; results stay."""
+        while True:
+            try:
+                while await self._store.prune(self._instance_id, datetime.now(UTC) - kept):
+                    pass
+            except StoreError as error:
+                logger.warning("What ended turns have left could not be dropped: %s", error)
+            await asyncio.sleep(self._pace.tidy * random.uniform(0.8, 1.2))
 
     async def close(self) -> None:
         """Stop working, without an end for any turn: another process takes them over at once."""
@@ -286,16 +298,33 @@ class Keeper:
 
 @asynccontextmanager
 async def open_keeper(
-    *, store: OperationStore, board: StatusBoard, pipeline: CarriesOut, instance_id: str, pace: Pace | None = None
+    *,
+    store: OperationStore,
+    board: StatusBoard,
+    pipeline: CarriesOut,
+    instance_id: str,
+    pace: Pace | None = None,
+    kept: timedelta = timedelta(days=30),
 ) -> AsyncIterator[Keeper]:
-    """Keep turns until the block ends; what is unfinished then is left to others, or to the next start."""
+    """Keep turns until the block ends; what is unfinished then is left to others, or to the next start.
+
+    Args:
+        store: Where the turns are.
+        board: Shows them.
+        pipeline: Carries them out.
+        instance_id: The platform instance whose turns are kept.
+        pace: How often and how long.
+        kept: How long an ended turn's request, events and messages stay.
+    """
     keeper = Keeper(store=store, board=board, pipeline=pipeline, instance_id=instance_id, pace=pace or Pace())
     looking = asyncio.create_task(keeper.look_for_ever(), name="look for turns without an owner")
+    tidying = asyncio.create_task(keeper.tidy_for_ever(kept), name="drop what ended turns have left")
     try:
         yield keeper
     finally:
         looking.cancel()
-        await asyncio.gather(looking, return_exceptions=True)
+        tidying.cancel()
+        await asyncio.gather(looking, tidying, return_exceptions=True)
         await keeper.close()
 
 

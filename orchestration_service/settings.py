@@ -132,6 +132,8 @@ class Settings(BaseSettings):
     """Pause after which an idle event stream sends a comment, so that proxies keep it open."""
     lease_seconds: float = Field(default=30, ge=1, le=3600, allow_inf_nan=False)
     """How long a turn stays with this process without a sign of life; afterwards another one takes it over."""
+    operations_kept_days: int = Field(default=30, ge=1, le=3650)
+    """How long requests, activity and messages of ended turns are kept; their results and the files stay."""
     finished_operations_kept: int = Field(default=1000, ge=10, le=1_000_000)
     """How many ended operations are answered from memory; others come from the store."""
 

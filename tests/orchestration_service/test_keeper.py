@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from context_client import UserIdentity
-from orchestration_service.errors import LeaseLost, StoreBusy
+from orchestration_service.errors import LeaseLost, OperationUnknown, StoreBusy
 from orchestration_service.keeper import WAITING, Keeper, Pace, open_keeper, pace_of
 from orchestration_service.operations import AcceptedTurn, Claim, NewOperation, SqliteOperations, StatusBoard
 from orchestration_service.operations.orphans import INTERRUPTED
@@ -116,6 +117,27 @@ async def status(store: SqliteOperations, name: str) -> str:
 
 async def ended(store: SqliteOperations, name: str) -> bool:
     return await status(store, name) != "InProgress"
+
+
+async def test_what_an_ended_turn_has_left_is_dropped_in_time(tmp_path: Path) -> None:
+    """The request with the caller's identity goes; the result stays, and so does everything of a turn that still runs."""
+    async with SqliteOperations(tmp_path / "o.sqlite") as store, StatusBoard(store, instance_id=INSTANCE) as board:
+        await accepted(store, "ended")
+        await accepted(store, "running")
+        await store.finish("ended", "Completed", answer("ended", "Fixed."))
+        keeper = open_keeper(store=store, board=board, pipeline=Played(store), instance_id=INSTANCE, pace=QUICK, kept=timedelta())
+        async with keeper:
+            await until(lambda: _is_forgotten(store, "ended"))
+        assert not await _is_forgotten(store, "running")
+        assert await status(store, "ended") == "Completed"
+
+
+async def _is_forgotten(store: SqliteOperations, name: str) -> bool:
+    try:
+        await store.request(name)
+    except OperationUnknown:
+        return True
+    return False
 
 
 async def test_a_turn_keeps_its_lease_as_long_as_it_runs(tmp_path: Path) -> None:
