@@ -184,8 +184,7 @@ class ContextClient:
         headers = {} if key is None else {IDEMPOTENCY_KEY: key}
         call = self._call("POST", path, identity, headers=headers, json=body, timeout_seconds=EXECUTE_TIMEOUT_SECONDS)
         response = await send(self._http, call)
-        heeded = key is not None and response.headers.get(IDEMPOTENCY_KEY) == key
-        return _read(SessionDownload, response).model_copy(update={"repeatable": heeded})
+        return _read(SessionDownload, response).model_copy(update={"repeatable": _heeded(response, key)})
 
     async def upload_conversation_file(
         self,
@@ -195,15 +194,26 @@ class ContextClient:
         file_name: str,
         content: bytes,
         content_type: str = "application/octet-stream",
+        *,
+        key: str | None = None,
     ) -> FileRecord:
         """Keep a file for a conversation.
+
+        Args:
+            identity: Its owner.
+            conversation_id: The conversation.
+            agent_name: The agent it is meant for.
+            file_name: Its name.
+            content: Its bytes.
+            content_type: What it is said to be.
+            key: Names the call; heeded as in `download_from_session`, and told by `FileRecord.repeatable`.
 
         Raises:
             ContentRefused: The gate or the safety check refuses it; zip and tar pass without a safety check.
             TooLarge: More than the server takes (512 MiB).
         """
         path = f"conversations/{_segment(conversation_id, 'conversation id')}/files"
-        return await self._upload(identity, path, file_name, content, content_type, {"agentName": agent_name})
+        return await self._upload(identity, path, file_name, content, content_type, {"agentName": agent_name}, key)
 
     async def upload_agent_file(
         self,
@@ -247,6 +257,7 @@ class ContextClient:
         content: bytes,
         content_type: str,
         params: Mapping[str, str] | None,
+        key: str | None = None,
     ) -> FileRecord:
         if not re.fullmatch(r"[\x20-\x7e]+", content_type):
             raise InvalidRequest("the file was not sent", detail=f"content type {content_type!r} is not a header value")
@@ -257,11 +268,12 @@ class ContextClient:
             path,
             identity,
             purpose="create",
-            headers={"Content-Type": content_type_of(boundary)},
+            headers={"Content-Type": content_type_of(boundary)} | ({} if key is None else {IDEMPOTENCY_KEY: key}),
             content=b"".join((head, content, tail)),
             params=params,
         )
-        return _read(FileRecord, await send(self._http, call))
+        response = await send(self._http, call)
+        return _read(FileRecord, response).model_copy(update={"repeatable": _heeded(response, key)})
 
     def _call(
         self,
@@ -285,6 +297,10 @@ class ContextClient:
             purpose=purpose,
             timeout_seconds=timeout_seconds,
         )
+
+
+def _heeded(response: httpx.Response, key: str | None) -> bool:
+    return key is not None and response.headers.get(IDEMPOTENCY_KEY) == key
 
 
 def _segment(value: str, what: str) -> str:

@@ -59,6 +59,9 @@ class FileRecord(_Wire):
     updated_by: str | None = Field(default=None, description="UPN of the last changer, if any.")
     deleted: Annotated[bool, BeforeValidator(bool)] = Field(default=False, description="True after a soft delete.")
     metadata: TextMap = Field(default_factory=dict, description="Where an output came from: upload id and folder.")
+    repeatable: bool = Field(
+        default=False, exclude=True, description="Not on the wire: whether a repetition under the same key gives this record again."
+    )
 
 
 class EndpointOverride(_Wire):

@@ -62,16 +62,19 @@ async def _store(course: Course, client: ContextClient, name: str, content: byte
     async def upload() -> dict[str, Any]:
         conversation = turn.request.session_id or turn.operation.operation_id
         try:
-            record = await client.upload_conversation_file(turn.identity, conversation, turn.request.agent.name, name, content, kind)
+            record = await client.upload_conversation_file(
+                turn.identity, conversation, turn.request.agent.name, name, content, kind, key=f"{course.run_id} {name}"
+            )
         except ContextApiError as error:
             raise SandboxUnavailable(f"it could not be stored: {error}") from error
-        return record.model_dump(mode="json")
+        return record.model_dump(mode="json") | {"repeatable": record.repeatable}
 
     done = await course.ledger.once(f"salvage {name}", upload)
     try:
-        return FileRecord.model_validate(done.outcome), done.maybe_twice
+        record = FileRecord.model_validate(done.outcome)
     except ValueError as error:
         raise TurnUnreadable(f"The file {name!r} was stored, and the service's note of it cannot be read.") from error
+    return record, done.maybe_twice and not record.repeatable
 
 
 def _part(name: str, role: Any, content: bytes, kind: str) -> tuple[OutputFile, bytes, str]:

@@ -137,12 +137,9 @@ class _Routes:
         upn = self._caller(request)
         asked = await read_json(request, DownloadRequest, self._limit)
         session_id = request.path_params["session_id"]
-        key = request.headers.get(IDEMPOTENCY_KEY, "")[:_LONGEST_KEY]
+        key = _key(request)
         made, lost = await self._service.sessions.download(upn, session_id, asked.operation_id, key)
-        answer = _json({"file_records": {document["id"]: _on_wire(document) for document in made}, "errors": lost})
-        if key:
-            answer.headers[IDEMPOTENCY_KEY] = key  # says that it was heeded
-        return answer
+        return _heeding(_json({"file_records": {document["id"]: _on_wire(document) for document in made}, "errors": lost}), key)
 
     async def add_conversation_file(self, request: Request) -> Response:
         """Keep a user's file for a conversation."""
@@ -158,7 +155,8 @@ class _Routes:
                 conversation_id=request.path_params["conversation_id"],
                 agent_name=agent_name,
             )
-            return _json(_on_wire(await self._service.files.create(new)))
+            key = _key(request)
+            return _heeding(_json(_on_wire(await self._service.files.create_once(new, key))), key)
 
     async def add_agent_file(self, request: Request) -> Response:
         """Keep a user's file for an agent."""
@@ -206,6 +204,17 @@ class _Routes:
         check_instance(request, self._settings)
         check_key(request, self._settings)
         return read_upn(request)
+
+
+def _key(request: Request) -> str:
+    return request.headers.get(IDEMPOTENCY_KEY, "")[:_LONGEST_KEY]
+
+
+def _heeding(answer: Response, key: str) -> Response:
+    """Say that the name of the call was heeded, if it had one."""
+    if key:
+        answer.headers[IDEMPOTENCY_KEY] = key
+    return answer
 
 
 def _json(value: Any) -> Response:

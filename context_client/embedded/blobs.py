@@ -50,6 +50,13 @@ class Spool:
             except OSError as error:
                 raise thrown(IO, f"the file could not be kept while it came in: {error.strerror}") from error
 
+    async def clear(self) -> None:
+        """Forget what came in, so that it may come again."""
+        self._pending, self.size_bytes, self.start = bytearray(), 0, b""
+        if self._on_disk:
+            self._on_disk = False
+            await anyio.to_thread.run_sync(self._path.unlink)
+
     def move_to(self, target: Path, *, as_text: bool) -> None:
         """Make the bytes a blob; blocking, for a worker thread."""
         if as_text:

@@ -6,10 +6,10 @@ and readings follow the platform's custom-container protocol to the byte, so tha
 
 import json
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import httpx
@@ -20,7 +20,10 @@ from context_client.embedded.provider import SandboxEndpoint
 from context_client.embedded.storage import Blobs
 from context_client.multipart import content_type_of, enclose
 
+T = TypeVar("T")
+
 API_VERSION = "2024-10-02-preview"
+_PAUSE_SECONDS = 0.1
 _MOST_ITEMS = 20_000
 _MOST_FOLDERS = 2_000
 _NOT_2XX = "the sandbox answered with an error; its own words are not part of the protocol"
@@ -104,8 +107,12 @@ class SandboxLine:
             "Content-Type": content_type_of(boundary),
             "Content-Length": str(len(head) + size_bytes + len(tail)),
         }
-        async with self._sent(self._http.build_request("POST", self._upload, headers=headers, content=body())) as answer:
-            return answer.is_success
+
+        async def send() -> bool | None:
+            async with self._sent(self._http.build_request("POST", self._upload, headers=headers, content=body())) as answer:
+                return answer.is_success or None
+
+        return bool(await _twice(send))
 
     async def download(self, file_name: str, spool: Spool, limit_bytes: int) -> bool:
         """Fetch a file by its listed name; False if the sandbox does not give it, or more than the limit.
@@ -113,20 +120,21 @@ class SandboxLine:
         Raises:
             SandboxUnreachable: There was no answer, or it broke off.
         """
-        request = self._http.build_request(
-            "POST",
-            self._download,
-            headers={"Content-Type": "application/json; charset=utf-8"},
-            content=json.dumps({"file_name": file_name}).encode("ascii"),
-        )
-        async with self._sent(request) as response:
-            if not response.is_success:
-                return False
-            async for chunk in response.aiter_raw():
-                if spool.size_bytes + len(chunk) > limit_bytes:
-                    return False
-                await spool.write(chunk)
-        return True
+        content = json.dumps({"file_name": file_name}).encode("ascii")
+        headers = {"Content-Type": "application/json; charset=utf-8"}
+
+        async def receive() -> bool | None:
+            async with self._sent(self._http.build_request("POST", self._download, headers=headers, content=content)) as response:
+                if not response.is_success:
+                    return None
+                await spool.clear()
+                async for chunk in response.aiter_raw():
+                    if spool.size_bytes + len(chunk) > limit_bytes:
+                        return False
+                    await spool.write(chunk)
+            return True
+
+        return bool(await _twice(receive))
 
     async def delete_all(self) -> bool:
         """Empty the store; False if that failed, which stops nobody.
@@ -134,15 +142,21 @@ class SandboxLine:
         Raises:
             SandboxUnreachable: There was no answer.
         """
-        async with self._sent(self._http.build_request("POST", self._delete)) as response:
-            return response.is_success
+
+        async def send() -> bool | None:
+            async with self._sent(self._http.build_request("POST", self._delete)) as response:
+                return response.is_success or None
+
+        return bool(await _twice(send))
 
     async def _list_folder(self, folder: str) -> list[dict[str, Any]]:
         url = self._listing.copy_merge_params({"path": folder}) if folder else self._listing
-        async with self._sent(self._http.build_request("GET", url)) as response:
-            if not response.is_success:
-                return []
-            return parse_listing(await self._bounded(response))
+
+        async def receive() -> list[dict[str, Any]] | None:
+            async with self._sent(self._http.build_request("GET", url)) as response:
+                return parse_listing(await self._bounded(response)) if response.is_success else None
+
+        return await _twice(receive) or []
 
     @asynccontextmanager
     async def _sent(self, request: httpx.Request) -> AsyncIterator[httpx.Response]:
@@ -170,6 +184,23 @@ class SandboxLine:
                 raise SandboxUnreachable(NETWORK, message)
             pieces.append(chunk)
         return b"".join(pieces)
+
+
+async def _twice(ask: Callable[[], Awaitable[T | None]]) -> T | None:
+    """Ask again once where the sandbox answered with an error (None), or the way to it broke: all that is asked so may be repeated.
+
+    Raises:
+        SandboxUnreachable: There was no answer, the second time or within the time there is.
+    """
+    try:
+        answer = await ask()
+        if answer is not None:
+            return answer
+    except SandboxUnreachable as error:
+        if error.title == TIMED_OUT:
+            raise
+    await anyio.sleep(_PAUSE_SECONDS)
+    return await ask()
 
 
 def parse_listing(body: bytes) -> list[dict[str, Any]]:

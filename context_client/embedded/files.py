@@ -7,6 +7,8 @@ the caller learns it from the 500.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import anyio
+
 from context_client.embedded.blobs import Spool
 from context_client.embedded.gate import (
     Pass,
@@ -20,6 +22,7 @@ from context_client.embedded.gate import (
 from context_client.embedded.identifiers import new_file_id, normalised_upn, now_nanoseconds, timestamp
 from context_client.embedded.problems import ANY_EXCEPTION, Problem, refused, thrown
 from context_client.embedded.records import FILE_RECORD, Document
+from context_client.embedded.repeats import Repeats
 from context_client.embedded.settings import FilePolicy
 from context_client.embedded.storage import Blobs, Records
 from context_client.models import NOT_APPLICABLE
@@ -69,6 +72,25 @@ class FileService:
         self._blobs = blobs
         self._instance_id = instance_id
         self._policy = policy
+        self._repeats = Repeats(records, instance_id)
+        self._named = anyio.Lock()
+
+    async def create_once(self, new: NewFile, key: str) -> Document:
+        """Keep a file under the name of its call: repeated, it gives the record of the first one. Without a name it is `create`.
+
+        Raises:
+            Problem: As `create`.
+        """
+        if not key:
+            return await self.create(new)
+        scope = f"files of {new.conversation_id}"
+        async with self._named:  # a repetition may come while the first call still runs
+            known = await self._repeats.find(new.upn, scope, key)
+            if known is not None and known[0]:
+                return known[0][0]
+            document = await self.create(new)
+            await self._repeats.keep(new.upn, scope, key, [document], [])
+            return document
 
     async def create(self, new: NewFile) -> Document:
         """Keep a file.

@@ -1,7 +1,8 @@
-"""Downloads that are asked for again: the real server makes new records each time, and a caller that lost its answer cannot know them.
+"""Downloads and uploads that are asked for again.
 
-A caller that names its call by an `Idempotency-Key` gets the records of the first call again. What was made is kept with the records, so
-it outlives this process; the real server ignores the header, and does not send it back.
+The real server makes new records each time, and a caller that lost its answer cannot know them. A caller that names its call by an
+`Idempotency-Key` gets the records of the first call again. What was made is kept with the records, so it outlives this process; the
+real server ignores the header, and does not send it back.
 """
 
 import hashlib
@@ -14,7 +15,7 @@ DOWNLOAD_RECORD = "code-session-download-record"
 
 
 class Repeats:
-    """The named downloads of an instance.
+    """The named calls of an instance.
 
     Args:
         records: Where they are kept.

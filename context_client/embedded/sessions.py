@@ -6,7 +6,7 @@ lets them race. executeCode waits for nobody: a long poll and a quick call run s
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
 import anyio
@@ -161,7 +161,11 @@ class SessionService:
                 return known
             async with self._reached(session) as line:
                 items = wanted_items(await line.list_files(), upload["file_upload_success"])
-                documents = await _each(items, lambda item: self._fetch(line, session, operation_id, item))
+                documents, failure = await _each(items, lambda item: self._fetch(line, session, operation_id, item))
+                if failure is not None:
+                    if key:  # the caller will ask again, and would get these twice
+                        await self._discard(upn, documents)
+                    raise failure
             made = [document for document in documents if document is not None]
             lost = [f"{item.parent}/{item.name}" for item, document in zip(items, documents, strict=True) if document is None]
             if key:
@@ -196,6 +200,12 @@ class SessionService:
                 if problem.status == 500:
                     raise
                 return None  # the gate's refusals are not errors of the call
+
+    async def _discard(self, upn: str, documents: Sequence[Document | None]) -> None:
+        for document in documents:
+            if document is not None:
+                with suppress(Problem):  # what cannot be taken back stays, as it does at the real server
+                    await self._files.delete(upn, document["id"])
 
     async def _session(self, upn: str, session_id: str) -> Document:
         session = await self._records.find_session(upn, session_id)
@@ -256,8 +266,10 @@ def wanted_items(items: Sequence[StoredItem], uploaded: Mapping[str, bool]) -> l
     return [item for item in items if item.parent != "/" or not uploaded.get(item.name, False)]
 
 
-async def _each(items: Sequence[StoredItem], fetch: Callable[[StoredItem], Awaitable[Document | None]]) -> list[Document | None]:
-    """Fetch a few items at a time and return what came of each, in their order; the first that fails ends it, as it would alone."""
+async def _each(
+    items: Sequence[StoredItem], fetch: Callable[[StoredItem], Awaitable[Document | None]]
+) -> tuple[list[Document | None], Exception | None]:
+    """Fetch a few items at a time; return what came of each, in their order, and the first failure, which ends it as it would alone."""
     documents: list[Document | None] = [None] * len(items)
     waiting = iter(enumerate(items))
     failures: list[Exception] = []
@@ -274,9 +286,7 @@ async def _each(items: Sequence[StoredItem], fetch: Callable[[StoredItem], Await
     async with anyio.create_task_group() as tasks:
         for _ in range(min(_FETCHED_AT_ONCE, len(items))):
             tasks.start_soon(work)
-    if failures:
-        raise failures[0]
-    return documents
+    return documents, failures[0] if failures else None
 
 
 class _Turns:

@@ -1,15 +1,16 @@
-"""downloadFiles under a name: the same name gives the same records, for the same user and session, also after a restart."""
+"""downloadFiles and uploads under a name: the same name gives the same records, for the same user and session, also after a restart."""
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import httpx
 import pytest
 
-from context_client import ContextClient, EmbeddedContext, SessionDownload, UserIdentity, connect
+from context_client import ContextClient, EmbeddedContext, ServerFault, SessionDownload, UserIdentity, connect
 from context_client.embedded.provider import DEFAULT_PROVIDER_NAME, SandboxEndpoint
 from context_client.embedded.settings import EmbeddedSettings
 
@@ -110,3 +111,47 @@ async def test_a_file_deleted_since_stays_deleted(settings: EmbeddedSettings) ->
         await client.delete_file_record(ANN, next(iter(ids(first))))
         again = await client.download_from_session(ANN, session, upload, key="one")
     assert ids(again) == set()
+
+
+class BreakingOff(OneFile):
+    """A sandbox with two outputs, the second of which it does not hand over for some time."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__()
+        self.failures = failures
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/files"):
+            listed = {"type": "file", "contentType": "text/plain", "sizeInBytes": 2, "lastModifiedAt": "2026-01-01T00:00:00Z"}
+            return _streamed(json.dumps({"value": [{**listed, "name": name} for name in ("one.txt", "two.txt")]}).encode())
+        if b"two.txt" in request.content and self.failures:
+            self.failures -= 1
+            raise httpx.ReadError("the sandbox hung up", request=request)
+        return await super()._answer(request)
+
+
+async def test_a_download_that_broke_off_leaves_nothing_behind(settings: EmbeddedSettings) -> None:
+    """So that the repetition does not make the first file a second time."""
+    async with opened(settings, BreakingOff(2)) as (client, session, upload):
+        with pytest.raises(ServerFault):
+            await client.download_from_session(ANN, session, upload, key="one")
+        again = await client.download_from_session(ANN, session, upload, key="one")
+    assert sorted(record.file_name for record in again.file_records.values()) == ["one.txt", "two.txt"]
+    with closing(sqlite3.connect(settings.folder / "records.sqlite3")) as database:
+        kept = database.execute("SELECT file_name FROM documents WHERE type='file-record' AND NOT deleted").fetchall()
+    assert sorted(kept) == [("one.txt",), ("two.txt",)]
+
+
+async def test_a_sandbox_that_hangs_up_once_is_asked_again(settings: EmbeddedSettings) -> None:
+    async with opened(settings, BreakingOff(1)) as (client, session, upload):
+        found = await client.download_from_session(ANN, session, upload)
+    assert len(found.file_records) == 2
+
+
+async def test_a_file_uploaded_under_a_name_is_kept_once(settings: EmbeddedSettings) -> None:
+    async with opened(settings, OneFile()) as (client, _, _):
+        names = ("one", "one", "two", None)
+        records = [await client.upload_conversation_file(ANN, "c", "a", "log.txt", b"ok", "text/plain", key=name) for name in names]
+    assert records[0] == records[1]
+    assert len({record.id for record in records}) == 3
+    assert [record.repeatable for record in records] == [True, True, True, False]
