@@ -16,14 +16,13 @@ def main() -> int:
     seeds = range(wanted.seed, wanted.seed + wanted.runs)
     faults = [choose(wanted.only or choose_kind(seed), seed, long=True) for seed in seeds]
     since = time.monotonic()
-    verdicts = list(play_all(faults, jobs=wanted.jobs))
+    verdicts = list(play_all(faults, jobs=wanted.jobs, verbose=wanted.verbose))
     broken = [verdict for verdict in verdicts if verdict.problems]
-    for verdict in broken if wanted.runs > 1 and not wanted.verbose else verdicts:
-        fault = verdict.fault
-        print(f"\n--- {fault}\n    ./dev faults --only {fault.kind} --seed {fault.seed} --runs 1 -v")
+    print("\nBroken:" if broken else "")
+    for verdict in broken:
+        print(f"  {verdict.fault}")
         for problem in verdict.problems:
-            print(f"    {problem}")
-        print(verdict.transcript)
+            print(f"      {problem}")
     print(f"\n{render(verdicts)}\n\n{len(verdicts)} runs in {time.monotonic() - since:.0f} s, {len(broken)} broke a promise.")
     if not wanted.only:  # what other folders have that takes long
         others = subprocess.run([sys.executable, "-m", "pytest", "-q", "-m", "faults"], check=False).returncode
