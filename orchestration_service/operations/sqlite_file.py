@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ from orchestration_service.operations.sqlite_errors import translated
 from orchestration_service.operations.sqlite_schema import SCHEMA_VERSION, STEPS_BY_VERSION
 
 T = TypeVar("T")
+_PAUSE_SECONDS = 0.01
 Clock = Callable[[], datetime]
 """Tells the time, with its zone."""
 
@@ -87,13 +89,27 @@ class SqliteFile(anyio.AsyncContextManagerMixin):
                 f"(format {version}, this one knows {SCHEMA_VERSION}). Update the service, or name another data folder.",
                 self.path,
             )
-        for setting in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+        self._write_ahead()
+        for setting in ("synchronous=NORMAL", "foreign_keys=ON"):
             self._writer.execute(f"PRAGMA {setting}")
         if version < SCHEMA_VERSION:
             self._in_transaction(self._migrate)
         if self._limit_bytes is not None:
             self._writer.execute(f"PRAGMA max_page_count={max(1, self._limit_bytes // 4096)}")
         self._reader.execute("PRAGMA query_only=ON")
+
+    def _write_ahead(self) -> None:
+        """Set the journal mode. SQLite does not wait for a lock here, and another replica may be opening the new file just now."""
+        since = time.monotonic()
+        while True:
+            try:
+                self._writer.execute("PRAGMA journal_mode=WAL")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() - since > self._busy_seconds:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+            else:
+                return
 
     def _migrate(self, db: sqlite3.Connection) -> None:
         for statements in STEPS_BY_VERSION[self._version() :]:  # another process may have been quicker
