@@ -1,6 +1,5 @@
 """The SQLite store keeps what the port promises, also on a full disk, a locked file and no file at all."""
 
-import asyncio
 import os
 import sqlite3
 import stat
@@ -89,15 +88,6 @@ async def test_two_processes_share_one_file(tmp_path: Path) -> None:
     async with SqliteOperations(tmp_path / "o.db") as one, SqliteOperations(tmp_path / "o.db") as two:
         assert (await one.create(new())).is_new
         assert not (await two.create(new())).is_new
-
-
-async def test_replicas_that_start_at_once_share_a_new_file(tmp_path: Path) -> None:
-    async def start(path: Path) -> None:
-        async with SqliteOperations(path) as operations:
-            await operations.create(new("op-1"))
-
-    for number in range(10):
-        await asyncio.gather(*(start(tmp_path / f"{number}.sqlite") for _ in range(6)))
 
 
 async def test_a_lock_held_for_too_long_is_named(tmp_path: Path) -> None:
