@@ -32,7 +32,7 @@ from tests.faults.weather import Weather, shift_clocks
 API_KEY = "faults-platform-key-0001"
 INSTANCE = "5f0c2c1e-6f2b-4c53-9d7a-1c2f6f9f2a10"
 MODEL_KEY = "sk-ant-faults-never-inside"
-TURN_SECONDS = 40.0
+TURN_SECONDS = 100.0
 PACE = Pace(lease=2.0, look=0.4, wait=0.5, late=(1.0, 2.0, 4.0, 8.0, 16.0), patience=15.0)
 """Everything the service waits for, made short; what is short in relation to what stays so."""
 

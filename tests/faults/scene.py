@@ -23,7 +23,7 @@ from tests.faults.processes import AGENT, BALLAST, RUNNER, alive, below, command
 from tests.faults.replica import API_KEY, INSTANCE, Replica, ReplicaSetup, start_replica
 from tests.faults.weather import Weather
 
-ENDS_WITHIN_SECONDS = 75.0
+ENDS_WITHIN_SECONDS = 120.0
 """How long a turn may take in which something went wrong; besides what an outage itself lasts."""
 CORRECTED_WITHIN_SECONDS = 10.0
 SETTLED_WITHIN_SECONDS = 6.0
