@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+SERVER = "runner_image.server"
 RUNNER = "runner_image.runner"
 AGENT = "/opt/agent/claude"
 BALLAST = "ballast"
@@ -29,7 +30,7 @@ def children(root: int) -> list[int]:
 
 def newest_sandbox() -> int | None:
     """The sandbox this process has started last: its outermost process."""
-    found = [pid for pid in children(os.getpid()) if "runner_image.server" in command(pid)]
+    found = [pid for pid in children(os.getpid()) if SERVER in command(pid)]
     return found[-1] if found else None
 
 

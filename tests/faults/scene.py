@@ -19,7 +19,7 @@ from tests.faults.gateway import Gateway, Passed, Request, open_gateway, to_addr
 from tests.faults.ground import ATTACHED, Ground, mount_small_disk, unmount
 from tests.faults.judging import Verdict, judge
 from tests.faults.poller import Poller, headers_for
-from tests.faults.processes import AGENT, BALLAST, RUNNER, alive, below, command, fill, inside, kill, named, newest_sandbox
+from tests.faults.processes import AGENT, BALLAST, RUNNER, SERVER, alive, below, command, fill, inside, kill, named, newest_sandbox
 from tests.faults.replica import API_KEY, INSTANCE, Replica, ReplicaSetup, start_replica
 from tests.faults.weather import Weather
 
@@ -82,7 +82,8 @@ class Scene:
             return
         self.happened.append(f"{fault.kind} {moment} {passed.call} {passed.number}")
         if fault.kind in ("sandbox_deleted", "sandbox_and_service"):
-            kill(self.sandbox)
+            if SERVER in command(self.sandbox):  # numbers of processes are used again
+                kill(self.sandbox)
         elif fault.kind == "runner_killed":
             for pid in await asyncio.to_thread(named, self.sandbox, RUNNER):
                 kill(pid)
