@@ -251,7 +251,7 @@ class Pipeline:
         except SandboxUnavailable as error:
             return Collected(files=(), lost=tuple(f"{output.name}: {error}" for output in manifest.outputs))
         fetched = Fetched.from_outcome(done.outcome)
-        if done.maybe_twice and not fetched.repeatable:
+        if fetched.maybe_twice or (done.maybe_twice and not fetched.repeatable):
             course.remarks += ("The files of this turn may have been stored twice: the service was interrupted while it stored them.",)
         return await collect(session, manifest, course.planned.plan.output_stem, fetched)
 

@@ -131,6 +131,7 @@ class Pump:
             return True
         reply = await self._asked()
         if reply.status == "unknown_run" and not self._seen:
+            await self._asked(Message(seq=1, kind="release"))  # the start of whoever had the turn before may still be on its way
             return False
         if self._past.is_cut:
             await self.post("resend", {"call_id": ""})  # closes the parts of a message that was cut; the runner drops it
@@ -222,12 +223,12 @@ class Pump:
         await self._take(reply)
         self._fault = ""
 
-    async def _asked(self) -> Reply:
-        """Ask the runner what it has, sending nothing."""
+    async def _asked(self, *messages: Message) -> Reply:
+        """Ask the runner what it has, sending nothing but these messages."""
         since = time.monotonic()
         while True:
             try:
-                return await self._session.exchange(Exchange(run_id=self._run_id, ack=self._seen))
+                return await self._session.exchange(Exchange(run_id=self._run_id, ack=self._seen, messages=messages))
             except SandboxUnavailable as error:
                 if time.monotonic() - since > self._patience_seconds:
                     raise SandboxLost(f"The sandbox does not answer any more: {error}", may_answer=True) from error

@@ -5,18 +5,22 @@ Everything goes through the Context API's four code-session calls, so the sandbo
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from context_client import ContextApiError, ContextClient, FileRecord, Unavailable, UserIdentity
+from context_client import ContextApiError, ContextClient, FileRecord, SessionUpload, Unavailable, UserIdentity, WorldFault
 from orchestration_service.errors import SandboxUnavailable, TurnUnreadable
 from workflow_schemas.errors import FrameError
 from workflow_schemas.mailbox import Exchange, Reply, decode_reply, encode
 
+T = TypeVar("T")
+
 _ID_CHARACTERS = 128
+_PAUSES: Sequence[float] = (0.25, 1.0, 2.5)
+"""Before a call is made again that may be repeated and met a fault of the world: a lost answer, a server that fails."""
 
 
 def bootstrap(frame: str) -> str:
@@ -45,11 +49,13 @@ class Fetched:
     records: tuple[FileRecord, ...]
     refused: tuple[str, ...]
     repeatable: bool = False
+    maybe_twice: bool = False
+    """The call was repeated, and the first time may have made records too."""
 
     def to_outcome(self) -> dict[str, Any]:
         """Return it as the outcome of an effect."""
         records = [record.model_dump(mode="json") for record in self.records]
-        return {"records": records, "refused": list(self.refused), "repeatable": self.repeatable}
+        return {"records": records, "refused": list(self.refused), "repeatable": self.repeatable, "maybe_twice": self.maybe_twice}
 
     @classmethod
     def from_outcome(cls, outcome: dict[str, Any]) -> "Fetched":
@@ -60,7 +66,8 @@ class Fetched:
         """
         try:
             records = tuple(FileRecord.model_validate(record) for record in outcome["records"])
-            return cls(records, tuple(map(str, outcome["refused"])), bool(outcome["repeatable"]))
+            twice = bool(outcome.get("maybe_twice"))
+            return cls(records, tuple(map(str, outcome["refused"])), bool(outcome["repeatable"]), twice)
         except (KeyError, TypeError, ValidationError) as error:
             raise TurnUnreadable("The files of this turn were stored, and the service's note of them cannot be read.") from error
 
@@ -83,12 +90,17 @@ class Session:
         Raises:
             SandboxUnavailable: A file did not get there, or the sandbox does not answer.
         """
+
+        async def send() -> SessionUpload:
+            return await self._client.upload_to_session(self._identity, self.session_id, list(names))
+
         try:
-            upload = await self._client.upload_to_session(self._identity, self.session_id, list(names))
+            upload = await _patiently(send)
+            if _missing(names, upload):  # the file store was wiped before, so the repetition leaves nothing of the first time
+                upload = await _patiently(send)
         except ContextApiError as error:
             raise SandboxUnavailable(f"The sandbox could not be prepared: {error}") from error
-        missing = [name for name in names if not upload.file_upload_success.get(name)]
-        if missing:
+        if missing := _missing(names, upload):
             raise SandboxUnavailable(
                 f"These files did not reach the sandbox: {', '.join(map(repr, missing[:10]))}{' and others' if len(missing) > 10 else ''}. "
                 "Attach them again and repeat the request."
@@ -123,14 +135,21 @@ class Session:
     async def fetch(self, key: str | None = None) -> Fetched:
         """Turn the outputs in the file store into the user's file records. Each call makes new records, unless the server heeds the key.
 
+        A call whose answer was lost is made again all the same: records that are there twice are a smaller loss than none.
+
         Raises:
             SandboxUnavailable: The Context API did not do it.
         """
+        faults: list[WorldFault] = []
         try:
-            download = await self._client.download_from_session(self._identity, self.session_id, self.upload_id, key=key)
+            download = await _patiently(
+                lambda: self._client.download_from_session(self._identity, self.session_id, self.upload_id, key=key), faults
+            )
         except ContextApiError as error:
             raise SandboxUnavailable(f"The outputs could not be fetched: {error}") from error
-        return Fetched(tuple(download.file_records.values()), tuple(download.errors), download.repeatable)
+        arrived = any(not isinstance(fault, Unavailable) or fault.may_have_arrived for fault in faults)
+        twice = arrived and not download.repeatable
+        return Fetched(tuple(download.file_records.values()), tuple(download.errors), download.repeatable, twice)
 
     async def content(self, file_id: str) -> bytes:
         """Return the stored bytes of a file record.
@@ -139,7 +158,7 @@ class Session:
             SandboxUnavailable: The record cannot be read.
         """
         try:
-            return (await self._client.file_content(self._identity, file_id)).content
+            return (await _patiently(lambda: self._client.file_content(self._identity, file_id))).content
         except ContextApiError as error:
             raise SandboxUnavailable(f"The stored file {file_id!r} cannot be read back: {error}") from error
 
@@ -152,9 +171,9 @@ async def open_session(
     Raises:
         SandboxUnavailable: The Context API refuses or does not answer.
     """
-    for attempt in range(3):
-        try:
-            opened = await client.create_code_session(
+    try:
+        opened = await _patiently(
+            lambda: client.create_code_session(
                 identity,
                 agent_name=agent_name,
                 conversation_id=reachable_conversation(conversation_id, settings.context),
@@ -162,15 +181,12 @@ async def open_session(
                 endpoint_provider=settings.endpoint_provider,
                 language=settings.language,
             )
-        except Unavailable as error:
-            if attempt == 2:
-                raise SandboxUnavailable(f"The Context API does not answer: {error}") from error
-            await asyncio.sleep(0.5 * 2**attempt)
-        except ContextApiError as error:
-            raise SandboxUnavailable(f"No sandbox could be opened: {error}") from error
-        else:
-            return Session(client, identity, opened.session_id)
-    raise AssertionError("unreachable")
+        )
+    except Unavailable as error:
+        raise SandboxUnavailable(f"The Context API does not answer: {error}") from error
+    except ContextApiError as error:
+        raise SandboxUnavailable(f"No sandbox could be opened: {error}") from error
+    return Session(client, identity, opened.session_id)
 
 
 def reachable_conversation(conversation_id: str, context: str) -> str:
@@ -182,3 +198,24 @@ def reachable_conversation(conversation_id: str, context: str) -> str:
     if len(conversation_id) <= room:
         return conversation_id
     return f"{conversation_id[: room - 17]}-{hashlib.sha256(conversation_id.encode()).hexdigest()[:16]}"
+
+
+async def _patiently(call: Callable[[], Awaitable[T]], faults: list[WorldFault] | None = None) -> T:
+    """Make a call again while the world is at fault, a few times.
+
+    Args:
+        call: What may be repeated.
+        faults: Takes what went wrong before it went well.
+    """
+    for pause in _PAUSES:
+        try:
+            return await call()
+        except WorldFault as error:
+            if faults is not None:
+                faults.append(error)
+        await asyncio.sleep(pause)
+    return await call()
+
+
+def _missing(names: Sequence[str], upload: SessionUpload) -> list[str]:
+    return [name for name in names if not upload.file_upload_success.get(name)]

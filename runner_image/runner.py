@@ -89,6 +89,8 @@ class Runner:
     async def _start(self, exchange: Exchange) -> Mailbox | Reply:
         run_id = exchange.run_id
         start = next((message for message in exchange.messages if message.kind == "start"), None)
+        if any(message.kind == "release" for message in exchange.messages):
+            await self._mailboxes.forget(run_id)  # its start may still be on the way, and must not begin it any more
         if start is None or await self._mailboxes.is_forgotten(run_id):
             return Reply(generation=self._generation, status="unknown_run", detail="nothing is known about this run here")
         if any(not task.done() for task in self._tasks.values()):

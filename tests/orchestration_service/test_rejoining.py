@@ -20,7 +20,7 @@ from runner_image.relay import ModelCalls
 from runner_image.runner import Runner
 from tests.orchestration_service.test_pump import MANIFEST, PLAN, RUN, Link, event, runner
 from workflow_schemas.delta import digest
-from workflow_schemas.mailbox import Message
+from workflow_schemas.mailbox import Exchange, Message
 from workflow_schemas.usage import Usage
 
 pytestmark = pytest.mark.anyio
@@ -39,6 +39,12 @@ class Log:
         self.kept: dict[tuple[str, int], StoredMessage] = {}
         self.writes = 0
         self.dies_at = 0
+        self.run_id = RUN
+
+    def begin_anew(self) -> None:
+        """Another run, as the pipeline does it after one that never started."""
+        self.kept.clear()
+        self.run_id = f"{RUN}-again"
 
     async def record_messages(self, run_id: str, direction: Any, messages: Sequence[tuple[int, str, bytes]]) -> int:
         self.writes += 1
@@ -54,7 +60,7 @@ class Log:
         return [message for (found, _), message in sorted(self.kept.items()) if found == direction]
 
     def replayed(self) -> Replayed:
-        return replay(RUN, self.of("out"), self.of("in"))
+        return replay(self.run_id, self.of("out"), self.of("in"))
 
 
 def conversation(number: int) -> list[bytes]:
@@ -91,10 +97,13 @@ async def test_a_process_may_die_at_any_write(tmp_path: Path, when: str) -> None
             async def on_events(fresh: list[dict[str, Any]], events: list[dict[str, Any]] = events) -> None:
                 events.extend(fresh)
 
-            pump = Pump(RUN, session=Link(found), log=log, call_model=call_model, on_events=on_events, past=past, pause_seconds=0.01)
+            pump = Pump(log.run_id, session=Link(found), log=log, call_model=call_model, on_events=on_events, past=past, pause_seconds=0.01)
             try:
-                if not past.sent or not await pump.rejoin():
-                    await pump.post("start", {"plan": PLAN})
+                if past.sent and not await pump.rejoin():
+                    log.begin_anew()
+                    continue
+                if not past.sent:
+                    await pump.post("start", {"plan": {**PLAN, "run_id": log.run_id}})
                 manifest = await pump.follow()
             except Power:
                 continue
@@ -119,13 +128,14 @@ async def test_a_stored_end_needs_no_sandbox() -> None:
 
 
 async def test_a_run_that_never_started_says_so(tmp_path: Path) -> None:
-    """A start that was stored and never sent must not start anything in a sandbox that may be another one."""
-    log = Log()
-    await log.record_messages(RUN, "in", [stored(Message(seq=1, kind="start", body={"plan": PLAN}))])
+    """A start that was stored and never sent must not start anything in a sandbox that may be another one, and not when it comes late."""
+    log, start = Log(), Message(seq=1, kind="start", body={"plan": PLAN})
+    await log.record_messages(RUN, "in", [stored(start)])
     async with open_mailboxes(tmp_path / "m", "here") as mailboxes:
         found = Runner(mailboxes, "here", unwanted)
         pump = Pump(RUN, session=Link(found), log=log, call_model=never, on_events=nothing, past=log.replayed())
         assert not await pump.rejoin()
+        assert (await Link(found).exchange(Exchange(run_id=RUN, messages=(start,)))).status == "unknown_run"
         assert await mailboxes.runs() == []
 
 

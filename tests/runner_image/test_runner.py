@@ -128,6 +128,15 @@ async def test_releasing_an_active_run_ends_it(stage: Stage) -> None:
         assert (await ask(runner, starting("run-other-one"))).status == "ok"
 
 
+async def test_a_run_that_was_released_before_it_started_does_not_start(stage: Stage) -> None:
+    """Whoever begins a turn anew forbids the run before, whose first exchange may still be on its way."""
+    stage.go_on.set()
+    async with stage.runner() as runner:
+        assert (await ask(runner, releasing())).status == "unknown_run"
+        assert (await ask(runner, starting())).status == "unknown_run"
+    assert stage.started == []
+
+
 async def test_a_release_ends_exchanges_that_wait(stage: Stage) -> None:
     """A late copy of an exchange waits for nobody; its execution must not outlive the run."""
     stage.go_on.set()
