@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from statistics import quantiles
+from statistics import median, quantiles
 
 from orchestration_service.cli.bench.figure import Figure
 from orchestration_service.cli.bench.stage import PROMPT, Stage, open_stage
@@ -13,6 +13,7 @@ from orchestration_service.scripted.script import Script
 _TURNS = 20
 _POLLS_PER_SECOND = 500
 _SECONDS = 10
+_WINDOWS = 3
 _CONNECTIONS = 20
 
 
@@ -21,12 +22,16 @@ async def polls_beside_turns() -> list[Figure]:
     async with open_stage(_slow_script()) as stage:
         operations = [await _start(stage) for _ in range(_TURNS)]
         await _all_at_work(stage, operations)
-        latencies = await _poll(stage, operations)
+        windows = [await _poll(stage, operations) for _ in range(_WINDOWS)]
         still = [await stage.caller.status(operation) for operation in operations]
     running = sum(state["status"] == "InProgress" for state in still)
-    percentiles = quantiles(latencies, n=100)
-    detail = f"p50 {percentiles[49]:.2f} ms, {len(latencies) / _SECONDS:.0f} polls/s, {running} of {_TURNS} turns still at work at the end"
-    return [Figure("status route p99 at 500 polls/s beside 20 turns", percentiles[98], "ms", 10, detail)]
+    late = sorted(quantiles(latencies, n=100)[98] for latencies in windows)
+    every = [latency for latencies in windows for latency in latencies]
+    detail = (
+        f"median of {_WINDOWS} windows of {_SECONDS} s ({late[0]:.1f}–{late[-1]:.1f}), p50 {median(every):.2f} ms, "
+        f"{len(every) / _SECONDS / _WINDOWS:.0f} polls/s, {running} of {_TURNS} turns still at work at the end"
+    )
+    return [Figure("status route p99 at 500 polls/s beside 20 turns", median(late), "ms", 10, detail)]
 
 
 async def _start(stage: Stage) -> str:
