@@ -108,6 +108,7 @@ class Follower:
         self._ledger = ledger
         self._operation_id = operation_id
         self._progress = Progress()
+        self._held: list[dict[str, Any]] = []
 
     async def take_up(self, past: Replayed) -> None:
         """Show what an earlier owner has shown, and add the runner's events that it had stored and no more time to show.
@@ -129,13 +130,15 @@ class Follower:
         """Take events of the runner."""
         for event in events:
             self._progress.take(event)
-        await self._ledger.append_events(events)
+        held = len(self._held)
+        await self._ledger.append_events([*self._held, *events])
+        del self._held[:held]
         self._show()
 
-    async def called(self, event: dict[str, Any], usage: Usage) -> None:
-        """Take the answer of a model call."""
+    def called(self, event: dict[str, Any], usage: Usage) -> None:
+        """Take the answer of a model call. It is logged with what the agent does next: the answer itself need not wait for that."""
         self._count(usage)
-        await self._ledger.append_events([event])
+        self._held.append(event)
         self._show()
 
     def writing(self, text: str | None) -> None:

@@ -46,7 +46,7 @@ class ModelCalls:
     route: ModelRoute
     ends_at: float
     max_total_tokens: int | None
-    on_call: Callable[[dict[str, Any], Usage], Awaitable[None]]
+    on_call: Callable[[dict[str, Any], Usage], None]
     on_text: Callable[[str | None], None]
     on_spent: Callable[[], Awaitable[None]]
     usage: Usage = field(default_factory=Usage)
@@ -80,7 +80,7 @@ class ModelCalls:
         }
         if not answer.ok:
             self.failure = _failure(answer)
-        await self.on_call(event, self.usage)
+        self.on_call(event, self.usage)
         if self._is_spent() and not self._spent:
             self._spent = True
             await self.on_spent()

@@ -257,13 +257,14 @@ class Pump:
         await self._log.record_messages(self._run_id, "out", [stored(message) for message in fresh])
         self._seen = fresh[-1].seq
         whole = [message for message in map(self._reader.feed, fresh) if message is not None]
+        for message in whole:
+            if message.kind == "model_request":  # first: the model takes longer than the log
+                await self._take_model_request(message)
         events = [checked_event(message.body) for message in whole if message.kind == "event"]
         if events:
             await self._on_events(events)
         for message in whole:
-            if message.kind == "model_request":
-                await self._take_model_request(message)
-            elif message.kind == "final":
+            if message.kind == "final":
                 self._manifest = read_manifest(message.body, self._run_id)
 
     async def _take_model_request(self, message: Message) -> None:
