@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 
-import httpx
 import pytest
 
 from orchestration_service.cli.client import open_caller
@@ -94,8 +93,11 @@ async def test_a_caller_who_leaves_loses_nothing(stage: Stage) -> None:
     model = stage.model(bash("sleep 1; echo done > done.txt"), says("Finished."))
     body = model.completion("Take your time.")
     path = f"/instances/{stage.caller.instance_id}/completions"
-    with pytest.raises(httpx.ReadTimeout):
-        await stage.caller.http.post(path, json=body, timeout=0.5)
+    leaving = asyncio.create_task(stage.caller.http.post(path, json=body))
+    status = f"/instances/{stage.caller.instance_id}/async-completions/{body['operation_id']}/status"
+    while (await stage.caller.http.get(status)).status_code != 200:
+        await asyncio.sleep(0.02)
+    leaving.cancel()
     turn = await stage.finished(body["operation_id"])
     assert turn.answer == "Finished."
     assert (await stage.archive(turn))["workspace/done.txt"] == b"done\n"
