@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 from pydantic import SecretStr
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -113,7 +113,10 @@ class ScriptedModel:
             return _refuse(404, "not_found_error", f"no endpoint {request.method} {path!r} here")
         if not self._knows_key(request):
             return _refuse(401, "authentication_error", "invalid x-api-key")
-        data = await request.body()
+        try:
+            data = await request.body()
+        except ClientDisconnect:
+            return _refuse(400, "invalid_request_error", "the caller left in the middle of its request")  # nobody hears it
         if len(data) > _MAX_REQUEST_BYTES:
             return _refuse(413, "request_too_large", f"the request is larger than {_MAX_REQUEST_BYTES} bytes")
         body = _json_object(data)
