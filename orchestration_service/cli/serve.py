@@ -27,7 +27,10 @@ async def serve(*, host: str, port: int) -> int:
     settings = load_settings(host=host, port=port, data_dir=data_dir, **overrides)
     async with open_service(settings) as service:
         print(f"ClaudeCode orchestration service: http://{host}:{port}/instances/{settings.instance_id}/")
-        print(f"Context API (embedded):          http://{host}:{port}{CONTEXT_PATH}/")
+        if settings.is_embedded:
+            print(f"Context API (embedded):          http://{host}:{port}{CONTEXT_PATH}/")
+        else:
+            print(f"Context API:                     {settings.context_url}")
         print(f"Key (X-API-KEY):                 in {data_dir / 'api-key'}, unless CLAUDE_CODE_API_KEY is set")
         print(f"Sandbox:                         {service.sandbox}")
         if settings.anthropic_api_key is None:

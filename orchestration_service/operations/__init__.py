@@ -16,7 +16,6 @@ from orchestration_service.operations.model import (
     StoredMessage,
     StoredRequest,
 )
-from orchestration_service.operations.orphans import settle_orphans
 from orchestration_service.operations.sqlite import SqliteOperations
 
 __all__ = [
@@ -39,5 +38,4 @@ __all__ = [
     "StoredMessage",
     "StoredRequest",
     "TurnRecord",
-    "settle_orphans",
 ]

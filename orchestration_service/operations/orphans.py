@@ -1,8 +1,6 @@
-"""Operations whose process died: each gets an end a person can read, so that no portal polls for ever."""
+"""An operation whose process died and that nobody can go on with: it gets an end a person can read, so that no portal polls for ever."""
 
 from __future__ import annotations
-
-import uuid
 
 from orchestration_service.errors import LeaseLost
 from orchestration_service.operations.lease import Claim
@@ -14,30 +12,6 @@ INTERRUPTED = (
     "Files saved by earlier messages are still there. Please send the message again."
 )
 """What the user reads."""
-SETTLING_SECONDS = 30.0
-"""Lease of an operation that is being ended; only one write happens under it."""
-
-
-async def settle_orphans(operations: OperationStore, instance_id: str) -> list[Operation]:
-    """End every operation in progress that nobody holds a lease on, and return the ended ones.
-
-    For a service that does not take turns over. Operations a live process has claimed are left to it; those of a dead one
-    are settled by a call after their lease has lapsed. Work done without a claim is not protected: where it is done, call
-    this at start, before the first request is accepted.
-    """
-    settled: list[Operation] = []
-    owner = f"settling-{uuid.uuid4().hex}"
-    while found := [await _settle(operations, orphan, owner) for orphan in await operations.claimable(instance_id)]:
-        ended = [operation for operation in found if operation is not None]
-        settled += ended
-        if not ended:  # somebody else is at it, or their leases have just been started anew
-            break
-    return settled
-
-
-async def _settle(operations: OperationStore, orphan: Operation, owner: str) -> Operation | None:
-    claim = await operations.claim(orphan.operation_id, owner, SETTLING_SECONDS)
-    return None if claim is None else await end_interrupted(operations, orphan, claim)
 
 
 async def end_interrupted(operations: OperationStore, orphan: Operation, claim: Claim) -> Operation | None:

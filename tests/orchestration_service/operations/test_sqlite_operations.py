@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from orchestration_service.errors import StoreBusy, StoreError, StoreFull, StoreUnusable
-from orchestration_service.operations import NewOperation, SqliteOperations, settle_orphans
+from orchestration_service.operations import NewOperation, SqliteOperations
 from orchestration_service.operations.conformance import CHECKS, REPLICA_CHECKS
+from orchestration_service.operations.orphans import end_interrupted
 from orchestration_service.operations.sqlite_schema import STEPS_BY_VERSION
 from workflow_schemas.platform import CompletionResponse
 
@@ -135,15 +136,20 @@ async def test_an_unusable_file_is_refused_with_a_reason(tmp_path: Path, prepare
     assert raised.value.path == tmp_path / "o.db"
 
 
-async def test_orphans_get_an_end_a_person_can_read(operations: SqliteOperations) -> None:
-    """What a dead process left in progress becomes Failed with a result; ended operations are left alone."""
+async def test_an_orphan_gets_an_end_a_person_can_read(operations: SqliteOperations) -> None:
+    """What nobody can go on with becomes Failed with a result, and not under an outdated claim."""
     await operations.create(new("left"))
-    await operations.create(new("ended"))
-    answer = CompletionResponse(operation_id="ended", completion="fine")
-    ended = await operations.finish("ended", "Completed", answer)
-    (settled,) = await settle_orphans(operations, "i")
+    outdated = await operations.claim("left", "one", 30)
+    assert outdated
+    await operations.release(outdated)
+    claim = await operations.claim("left", "two", 30)
+    left = await operations.get("i", "left")
+    assert claim
+    assert left
+    assert await end_interrupted(operations, left, outdated) is None
+    settled = await end_interrupted(operations, left, claim)
+    assert settled
     assert (settled.operation_id, settled.status) == ("left", "Failed")
     assert settled.result is not None
     assert "send the message again" in settled.result.completion
-    assert await operations.get("i", "ended") == ended
-    assert await settle_orphans(operations, "i") == []
+    assert await operations.unfinished("i") == []

@@ -14,7 +14,7 @@ import pytest
 from anyio.abc import Process
 
 from orchestration_service.errors import LeaseLost
-from orchestration_service.operations import Claim, NewOperation, SqliteOperations, settle_orphans
+from orchestration_service.operations import Claim, NewOperation, SqliteOperations
 from tests.orchestration_service.operations.replica import LEASE_SECONDS
 from workflow_schemas.platform import CompletionResponse
 
@@ -162,17 +162,6 @@ async def test_a_write_that_has_begun_survives_the_cancelling_of_its_task(path: 
         events = await store.events("op-1", limit=10_000)
         assert len(events) % 50 == 0
         assert [event.sequence for event in events] == list(range(1, len(events) + 1))
-
-
-async def test_orphans_of_a_living_owner_are_left_to_it(path: Path) -> None:
-    """What is leased stays; what waits in a conversation behind an orphan is settled with it."""
-    async with SqliteOperations(path) as store:
-        for operation_id, conversation in (("held", None), ("first", "c"), ("second", "c"), ("behind", "d")):
-            await store.create(new(operation_id, conversation))
-        claim = await claimed(store, "held")
-        assert [operation.operation_id for operation in await settle_orphans(store, "i")] == ["first", "behind", "second"]
-        await store.finish("held", "Completed", CompletionResponse(operation_id="held", completion="fine"), claim=claim)
-        assert await store.unfinished("i") == []
 
 
 async def test_a_whole_turn_of_journal_is_cheap(path: Path) -> None:

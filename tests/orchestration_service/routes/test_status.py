@@ -5,7 +5,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from orchestration_service.operations import settle_orphans
+from orchestration_service.operations.orphans import end_interrupted
 from tests.orchestration_service.serving import ANN, INSTANCE, Service, answer, served
 
 pytestmark = pytest.mark.anyio
@@ -58,7 +58,10 @@ async def test_progress_survives_a_restart_and_orphans_end(tmp_path: Path) -> No
         first.board.publish("op-1", "Running the tests")
     async with served(tmp_path) as second:
         assert (await second.poll()).json()["result"]["completion"] == "Running the tests"
-        await settle_orphans(second.operations, INSTANCE)
+        (orphan,) = await second.operations.claimable(INSTANCE)
+        claim = await second.operations.claim("op-1", "second", 30)
+        assert claim
+        await end_interrupted(second.operations, orphan, claim)
         await anyio.sleep(0.3)  # an operation of another process is looked up again after a quarter of a second
         state = (await second.poll()).json()
     assert state["status"] == "Failed"
