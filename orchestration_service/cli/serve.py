@@ -8,6 +8,7 @@ from pathlib import Path
 import uvicorn
 
 from orchestration_service.app import server_config
+from orchestration_service.cli.hosting import quick_to_answer
 from orchestration_service.composition import CONTEXT_PATH, open_service
 from orchestration_service.settings import load_settings
 
@@ -35,7 +36,8 @@ async def serve(*, host: str, port: int) -> int:
         print(f"Sandbox:                         {service.sandbox}")
         if settings.anthropic_api_key is None:
             print("No model key is set (ANTHROPIC_API_KEY): completions will say so.")
-        await uvicorn.Server(server_config(service.app, settings)).serve()
+        with quick_to_answer():
+            await uvicorn.Server(server_config(service.app, settings)).serve()
     return 0
 
 

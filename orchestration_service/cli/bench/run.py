@@ -1,7 +1,10 @@
 """Runs the measurements and prints them beside their targets."""
 
+import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+import multiprocessing
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,11 +13,11 @@ import anyio
 from orchestration_service.cli.bench import journal, mailbox, seals, status, turns
 from orchestration_service.cli.bench.figure import Figure
 
-Measurement = Callable[[], Awaitable[list[Figure]]]
+Measurement = Callable[[], Coroutine[None, None, list[Figure]]]
 
 
 async def bench(*, only: Sequence[str], json_path: Path | None) -> int:
-    """Run the measurements and print a table.
+    """Run the measurements, each in a process of its own so that none meets what another left in memory, and print a table.
 
     Args:
         only: Names of the measurements to run; empty for all.
@@ -24,15 +27,16 @@ async def bench(*, only: Sequence[str], json_path: Path | None) -> int:
         0 when every target was met, 1 otherwise, 2 for an unknown name.
     """
     measurements = _measurements()
+    chosen = [name for name in measurements if not only or name in only]
     unknown = sorted(set(only) - set(measurements))
     if unknown:
         print(f"There is no measurement called {', '.join(unknown)}; there are {', '.join(measurements)}.")
         return 2
     figures: list[Figure] = []
-    for name, measure in measurements.items():
-        if not only or name in only:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as processes:
+        for name in chosen:
             print(f"measuring: {name} …", flush=True)
-            figures += await measure()
+            figures += await asyncio.wrap_future(processes.submit(_measure, name))
     print()
     for figure in figures:
         mark = "ok  " if figure.is_met else "MISS"
@@ -40,6 +44,11 @@ async def bench(*, only: Sequence[str], json_path: Path | None) -> int:
     if json_path is not None:
         await anyio.Path(json_path).write_text(json.dumps([asdict(figure) for figure in figures], indent=1), encoding="utf-8")
     return 0 if all(figure.is_met for figure in figures) else 1
+
+
+def _measure(name: str) -> list[Figure]:
+    """Run one measurement; called in a new process."""
+    return asyncio.run(_measurements()[name]())
 
 
 def _measurements() -> dict[str, Measurement]:

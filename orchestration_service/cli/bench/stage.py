@@ -4,6 +4,7 @@ import asyncio
 import importlib.util
 import os
 import shutil
+import sys
 import time
 import uuid
 from collections.abc import AsyncIterator
@@ -13,12 +14,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import anyio
 from pydantic import SecretStr
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from context_client import FileRecord
 from orchestration_service.cli.client import Caller, open_caller
-from orchestration_service.cli.hosting import SCRIPTED_KEY, hosted_platform
+from orchestration_service.cli.hosting import SCRIPTED_KEY, hosted_platform, quick_to_answer
 from orchestration_service.cli.repository import pack
 from orchestration_service.errors import ServiceError
 from orchestration_service.model_routes import ModelRoutes
@@ -102,16 +104,44 @@ class Stage:
 
 
 @asynccontextmanager
-async def open_stage(script: Script) -> AsyncIterator[Stage]:
-    """Put the platform, the scripted model and the repository up."""
+async def open_stage(script: Script, *, far_model: bool = False) -> AsyncIterator[Stage]:
+    """Put the platform, the scripted model and the repository up.
+
+    Args:
+        script: What the model plays.
+        far_model: Whether the model has a process of its own; then nothing hears its requests.
+    """
     with TemporaryDirectory(prefix="claude-code-bench-") as name:
         folder = Path(name)
         made = await asyncio.to_thread(create_demo_repository, folder / "pricing")
         ear = Ear(ScriptedModel(script))
-        async with serve(ear) as model:
-            routes = ModelRoutes(default_key=SecretStr(SCRIPTED_KEY), base_url=model.base_url)
+        async with _far(script, folder) if far_model else _near(ear) as model_url:
+            routes = ModelRoutes(default_key=SecretStr(SCRIPTED_KEY), base_url=model_url)
             async with hosted_platform(folder / "data", routes=routes) as platform, open_caller(platform) as caller:
-                yield Stage(caller, ear, model.base_url, folder, await asyncio.to_thread(pack, made.path))
+                packed = await asyncio.to_thread(pack, made.path)
+                with quick_to_answer():  # as `./dev serve` is
+                    yield Stage(caller, ear, model_url, folder, packed)
+
+
+@asynccontextmanager
+async def _near(ear: Ear) -> AsyncIterator[str]:
+    async with serve(ear) as model:
+        yield model.base_url
+
+
+@asynccontextmanager
+async def _far(script: Script, folder: Path) -> AsyncIterator[str]:
+    path = folder / "script.json"
+    await anyio.Path(path).write_text(script.model_dump_json(), encoding="utf-8")
+    line = [sys.executable, "-m", "orchestration_service.scripted", str(path)]
+    process = await asyncio.create_subprocess_exec(*line, stdout=asyncio.subprocess.PIPE)
+    if process.stdout is None:
+        raise ServiceError("the scripted model's output is not read")
+    try:
+        yield (await process.stdout.readline()).decode().strip()
+    finally:
+        process.terminate()
+        await process.wait()
 
 
 async def bare_cli(script: Script, repository: Path, folder: Path) -> tuple[float, float]:

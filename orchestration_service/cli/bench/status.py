@@ -19,7 +19,7 @@ _CONNECTIONS = 20
 
 async def polls_beside_turns() -> list[Figure]:
     """Poll 500 times a second from another process while 20 turns run, and measure the answers."""
-    async with open_stage(_slow_script()) as stage:
+    async with open_stage(_slow_script(), far_model=True) as stage:
         operations = [await _start(stage) for _ in range(_TURNS)]
         await _all_at_work(stage, operations)
         windows = [await _poll(stage, operations) for _ in range(_WINDOWS)]
