@@ -16,6 +16,8 @@ from orchestration_service.security import Doorkeeper
 from orchestration_service.settings import Settings
 from orchestration_service.version import service_version
 
+_KEEP_ALIVE_SECONDS = 120  # above the minute for which clients keep idle connections: a close that crosses a request loses it
+
 
 def create_app(*, settings: Settings, operations: OperationStore, board: StatusBoard, start_turn: StartTurn, forks: Forks) -> FastAPI:
     """Return the application. The caller keeps what is given open for as long as it serves."""
@@ -50,5 +52,6 @@ def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         server_header=False,
         access_log=False,  # hundreds of polls per second
         log_config=None,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=10,
     )

@@ -25,6 +25,7 @@ from workflow_schemas.errors import DeltaError
 from workflow_schemas.mailbox import Message
 from workflow_schemas.model_stream import message_to_sse
 
+_KEEP_ALIVE_SECONDS = 3600  # a close that crosses the agent's next request would cost it a repetition
 _HEADERS = ("anthropic-beta", "anthropic-version")
 
 
@@ -147,7 +148,14 @@ async def serve_relay(relay: Relay, places: Places) -> AsyncIterator[None]:
     """Serve the relay on the model socket until the context ends."""
     places.model_socket.parent.mkdir(parents=True, exist_ok=True)
     places.model_socket.unlink(missing_ok=True)
-    config = uvicorn.Config(relay.app(), uds=str(places.model_socket), log_level="warning", lifespan="off", access_log=False)
+    config = uvicorn.Config(
+        relay.app(),
+        uds=str(places.model_socket),
+        log_level="warning",
+        lifespan="off",
+        access_log=False,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+    )
     server = _Server(config)
     task = asyncio.create_task(server.serve())
     try:

@@ -22,6 +22,7 @@ from context_client.sandboxes.local import LocalSandboxes
 
 KEY = "CONTEXT_API_KEY"
 _LARGEST_HEAD_BYTES = 256 * 1024
+_KEEP_ALIVE_SECONDS = 120  # above the minute for which clients keep idle connections: a close that crosses a request loses it
 
 
 def main() -> int:
@@ -50,6 +51,7 @@ async def _serve(settings: EmbeddedSettings, host: str, port: int) -> None:
             h11_max_incomplete_event_size=_LARGEST_HEAD_BYTES,  # the identity names every group of the user
             log_config=None,
             access_log=False,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=5,
         )
         await _Server(config).serve()

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from orchestration_service.scripted.app import ScriptedModel
 
 _STOP_SECONDS = 5.0
+_KEEP_ALIVE_SECONDS = 120  # longer than clients keep an idle connection: one that is closed as a request leaves loses the request
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ async def serve(app: ASGIApp, *, host: str = "127.0.0.1", port: int = 0, uds: Pa
     """
     listener = _listen(host, port, uds)
     address = f"http://{host}:{listener.getsockname()[1]}" if uds is None else "http://model.local"
-    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none")
+    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none", timeout_keep_alive=_KEEP_ALIVE_SECONDS)
     server = _EmbeddedServer(config)
     task = asyncio.create_task(server.serve([listener]), name=f"serve {address}")
     try:

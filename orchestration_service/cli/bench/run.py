@@ -10,8 +10,10 @@ from pathlib import Path
 
 import anyio
 
+from context_client import ContextClientError
 from orchestration_service.cli.bench import journal, mailbox, seals, status, turns
 from orchestration_service.cli.bench.figure import Figure
+from orchestration_service.errors import ServiceError
 
 Measurement = Callable[[], Coroutine[None, None, list[Figure]]]
 
@@ -47,8 +49,11 @@ async def bench(*, only: Sequence[str], json_path: Path | None) -> int:
 
 
 def _measure(name: str) -> list[Figure]:
-    """Run one measurement; called in a new process."""
-    return asyncio.run(_measurements()[name]())
+    """Run one measurement; called in a new process, out of which only plain errors come."""
+    try:
+        return asyncio.run(_measurements()[name]())
+    except ContextClientError as error:
+        raise ServiceError(f"the measurement {name} failed: {error}") from None
 
 
 def _measurements() -> dict[str, Measurement]:

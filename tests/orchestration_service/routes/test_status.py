@@ -86,3 +86,14 @@ async def test_head_has_no_body(service: Service) -> None:
     path = f"/instances/{INSTANCE}/async-completions/op-1/status"
     response = await service.client.head(path)
     assert (response.status_code, response.content) == (200, b"")
+
+
+async def test_a_connection_that_was_idle_serves_the_next_poll(service: Service) -> None:
+    """A portal that polls every few seconds never meets a close that crosses its request."""
+    async with await anyio.connect_tcp("127.0.0.1", service.client.base_url.port or 0) as stream:
+        asked = b"GET /nowhere HTTP/1.1\r\nHost: here\r\n\r\n"
+        await stream.send(asked)
+        assert (await stream.receive()).startswith(b"HTTP/1.1 404")
+        await anyio.sleep(6)
+        await stream.send(asked)
+        assert (await stream.receive()).startswith(b"HTTP/1.1 404")
