@@ -19,7 +19,7 @@ from .settings import ServerSettings, parse_settings
 
 def main() -> None:
     """Serve until SIGTERM."""
-    settings = parse_settings(sys.argv[1:])
+    settings = parse_settings(sys.argv[1:], os.environ)
     step_back()
     if settings.user_processes is not None:
         resource.setrlimit(resource.RLIMIT_NPROC, (settings.user_processes, settings.user_processes))

@@ -1,4 +1,4 @@
-"""The five routes of the code-session protocol, and `GET /health`.
+"""The five routes of the code-session protocol, `GET /health` and `GET /version`.
 
 The Context API throws the body of every answer away that is not 2xx, so an execution always answers 200 and says inside
 what went wrong. File routes do answer with an error status: there the status is all that is looked at.
@@ -15,6 +15,7 @@ from .errors import BadRequest, NoSuchFile, ServerError
 from .executor import Executor
 from .store import FileEntry, FileStore, OpenFile
 from .upload import receive_upload
+from .version import ServerVersion, read_version
 from .wire import ClientLeft, Receive, Scope, Send, body_chunks, header, read_json_object, send_json, send_start
 
 _CHUNK_BYTES = 512 * 1024
@@ -25,11 +26,11 @@ Route = Callable[[Scope, Receive, Send], Awaitable[None]]
 class CodeSessionApp:
     """The ASGI application; unknown query parameters (`api-version`, `identifier`, `path`) are ignored."""
 
-    def __init__(self, *, executor: Executor, store: FileStore, courier: Courier, version: str) -> None:
+    def __init__(self, *, executor: Executor, store: FileStore, courier: Courier) -> None:
         self._courier = courier
         self._executor = executor
         self._store = store
-        self._version = version
+        self._version: ServerVersion | None = None
         self._routes: dict[tuple[str, str], Route] = {
             ("POST", "/code/execute"): self._execute,
             ("POST", "/files/upload"): self._upload,
@@ -37,6 +38,7 @@ class CodeSessionApp:
             ("POST", "/files/download"): self._download,
             ("POST", "/files/delete"): self._delete,
             ("GET", "/health"): self._health,
+            ("GET", "/version"): self._tell_version,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,7 +97,17 @@ class CodeSessionApp:
         await send_json(send, {"status": "success"})
 
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_json(send, {"status": "ready", "version": self._version})
+        known = await self._known_version()
+        await send_json(send, {"status": "ready", "version": known.version, "source_digest": known.source_digest})
+
+    async def _tell_version(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_json(send, dict((await self._known_version()).to_wire()))
+
+    async def _known_version(self) -> ServerVersion:
+        """Look once, when first asked: most sandboxes of a code interpreter are never asked."""
+        if self._version is None:
+            self._version = await asyncio.to_thread(read_version)
+        return self._version
 
 
 def _item(entry: FileEntry) -> dict[str, object]:

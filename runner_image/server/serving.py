@@ -1,7 +1,6 @@
 """Puts the application on a listening socket and keeps it there."""
 
 import asyncio
-import importlib.metadata
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -47,7 +46,7 @@ async def open_app(settings: ServerSettings, fork_server: ForkServer) -> AsyncIt
     """
     async with open_executor(settings.data, settings.limits, fork_server) as executor:
         courier = Courier(settings.state, settings.limits.timeout_seconds)
-        yield CodeSessionApp(executor=executor, store=FileStore(settings.data), courier=courier, version=_version())
+        yield CodeSessionApp(executor=executor, store=FileStore(settings.data), courier=courier)
 
 
 def server_config(app: CodeSessionApp) -> Config:
@@ -65,10 +64,3 @@ def server_config(app: CodeSessionApp) -> Config:
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_GRACEFUL_SECONDS,
     )
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("foundationallm-claude-code")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"  # run from a checkout that was bound into a sandbox without its metadata

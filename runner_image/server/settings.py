@@ -1,9 +1,10 @@
-"""What the server may be told, read once from the command line."""
+"""What the server may be told, read once from the command line, or from the environment where a platform sets only that."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 MEBIBYTE = 1024 * 1024
 
@@ -70,11 +71,12 @@ class ServerSettings:
     """What each execution may use."""
 
 
-def parse_settings(arguments: Sequence[str]) -> ServerSettings:
+def parse_settings(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> ServerSettings:
     """Read the command line.
 
     Args:
         arguments: The words after the program's name.
+        environment: `CLAUDE_CODE_SERVER_UDS` and `CLAUDE_CODE_SERVER_PORT` stand in for the words of those names.
 
     Raises:
         SystemExit: The words make no sense; the reason was printed.
@@ -87,7 +89,7 @@ def parse_settings(arguments: Sequence[str]) -> ServerSettings:
     listen.add_argument("--uds", type=Path)
     listen.add_argument("--fd", type=int)
     listen.add_argument("--host", default=ServerSettings.host)
-    parser.add_argument("--port", type=int, default=ServerSettings.port)
+    parser.add_argument("--port", type=int)
     parser.add_argument("--prewarm-runner", action="store_true")
     parser.add_argument("--user-processes", type=int)
     parser.add_argument("--timeout-seconds", type=float, default=ExecutionLimits.timeout_seconds)
@@ -97,5 +99,18 @@ def parse_settings(arguments: Sequence[str]) -> ServerSettings:
     parser.add_argument("--file-size-bytes", type=int)
     parser.add_argument("--processes", type=int)
     words = vars(parser.parse_args(arguments))
+    _listen_as_told(words, environment or {}, parser)
     limits = ExecutionLimits(**{name: words.pop(name) for name in ExecutionLimits.__dataclass_fields__})
     return ServerSettings(limits=limits, **words)
+
+
+def _listen_as_told(words: dict[str, Any], environment: Mapping[str, str], parser: argparse.ArgumentParser) -> None:
+    """Fill in where to listen: the command line goes before the environment, and that before our own default."""
+    told = words["uds"] or words["fd"] is not None or words["port"] is not None
+    if not told and (uds := environment.get("CLAUDE_CODE_SERVER_UDS")):
+        words["uds"] = Path(uds)
+    port = environment.get("CLAUDE_CODE_SERVER_PORT", "") if words["port"] is None else words["port"]
+    try:
+        words["port"] = int(port or ServerSettings.port)
+    except ValueError:
+        parser.error(f"CLAUDE_CODE_SERVER_PORT is {port!r}, and must be a number")

@@ -1,0 +1,19 @@
+#!/bin/sh
+# Installs the Python packages of the image, from a folder of wheels if that holds any; pip checks every hash.
+# usage: install.sh plain|data FOLDER   (FOLDER holds the locks, and the wheels or none)
+set -eu
+
+pip_install() { # TARGET LOCK
+  set -- --target "$1" --requirement "$2"
+  if ls "$folder"/*.whl >/dev/null 2>&1; then set -- --no-index --find-links "$folder" "$@"; fi # allowed here: no registry is named
+  python3 -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-compile --no-deps --require-hashes --only-binary :all: "$@"
+}
+
+folder=$2
+pip_install /opt/claude-code/site-packages "$folder/requirements.lock"
+case $1 in
+  plain) ;;
+  data) pip_install "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" "$folder/data.lock" ;;
+  *) echo "install.sh: the variant is 'plain' or 'data', not '$1'" >&2 && exit 2 ;;
+esac
+rm -rf /opt/claude-code/site-packages/bin
