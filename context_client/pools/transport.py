@@ -1,0 +1,84 @@
+"""The way to one session: whatever its caller sends through here finds its slot, its token and its pool."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import cast
+
+import httpx
+
+from context_client.pools.admission import Admission
+from context_client.pools.session import Session
+
+Connect = Callable[[], httpx.AsyncBaseTransport]
+
+
+class SessionTransport(httpx.AsyncBaseTransport):
+    """HTTP to the sandbox of one session, wherever it is."""
+
+    def __init__(
+        self, *, session: Session, admission: Admission, connect: Connect, upload_limit_bytes: int, clock: Callable[[], float]
+    ) -> None:
+        self._session = session
+        self._admission = admission
+        self._connect = connect
+        self._upload_limit_bytes = upload_limit_bytes
+        self._clock = clock
+        self._wire: httpx.AsyncBaseTransport | None = None
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send one request.
+
+        A body over the pool's limit is answered 413 here, as the pool would after it had received all of it.
+
+        Raises:
+            PoolError: There is no slot to be had, or the pool does not let us in.
+            httpx.TransportError: As usual.
+        """
+        if int(request.headers.get("content-length", 0)) > self._upload_limit_bytes:
+            return self._too_large(request)
+        if self._wire is None:
+            self._wire = self._connect()
+        response = await self._admission.call(self._wire, self._session, request)
+        stream = cast(httpx.AsyncByteStream, response.stream)
+        return httpx.Response(
+            response.status_code,
+            headers=response.headers,
+            stream=_CountedStream(stream, self._done),
+            extensions=response.extensions,
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections; the session goes on, and so may this transport."""
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            await wire.aclose()
+
+    def _done(self) -> None:
+        self._session.under_way -= 1
+        self._session.last_used = self._clock()
+
+    def _too_large(self, request: httpx.Request) -> httpx.Response:
+        if self._session.place is not None:
+            self._session.place.counts.refused("too_large")
+        message = f"the request body is longer than {self._upload_limit_bytes} bytes, the limit of session pools"
+        content = json.dumps({"error": {"code": "PayloadTooLarge", "message": message}})
+        return httpx.Response(413, headers={"content-type": "application/json"}, content=content, request=request)
+
+
+class _CountedStream(httpx.AsyncByteStream):
+    """A body whose end is told once."""
+
+    def __init__(self, inner: httpx.AsyncByteStream, done: Callable[[], None]) -> None:
+        self._inner = inner
+        self._done = done
+        self._told = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._inner:
+            yield chunk
+
+    async def aclose(self) -> None:
+        if not self._told:
+            self._told = True
+            self._done()
+        await self._inner.aclose()
