@@ -1,10 +1,10 @@
-r"""The index of a seal: which entries a workspace had at the end of a turn, and where the bytes of each lie.
+"""The index of a seal: which entries a workspace had at the end of a turn, and where the bytes of each lie.
 
 A seal holds only what its forerunners in the chain do not; its index always lists the whole tree, so the newest index and the packs of
 the chain are enough. The index is read back from the platform and is hostile then: everything that restoring relies on is checked
 here, in one place and without touching a disk. The JSON of an index is canonical, so its SHA-256 names the seal.
 
-Names are bytes on Linux and text in JSON: `path_text` writes bytes that are no UTF-8 as `\xNN` and a backslash twice.
+Names are bytes on Linux and text in JSON, see `path_names`.
 """
 
 import hashlib
@@ -13,6 +13,9 @@ from collections.abc import Iterable
 from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from workflow_schemas.path_names import path_bytes as path_bytes  # offered here too: whoever reads an index needs both
+from workflow_schemas.path_names import path_text as path_text
 
 EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 """Content of every empty file; it lies in no pack."""
@@ -28,7 +31,6 @@ MAX_DEPTH = 500
 _SHA256 = r"^[0-9a-f]{64}$"
 _IS_SHA256 = re.compile(_SHA256[1:-1])
 _PLAIN_NAME = re.compile(r"(?!\.\.?$)[A-Za-z0-9_.+-]{1,255}")
-_ESCAPE = re.compile(rb"\\(?:\\|x([0-9a-f]{2}))")
 
 STEM_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,80}$"
 EXTRA_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$"
@@ -179,26 +181,6 @@ class SealIndex(SealHead):
         if tree_sha256(self.entries) != self.tree_sha256:
             raise ValueError("the entries do not have the hash of the tree that the index states")
         return self
-
-
-def path_text(path: bytes) -> str:
-    """Write the bytes of a name as text that JSON can carry; every name has exactly one such text."""
-    return path.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
-
-
-def path_bytes(text: str) -> bytes:
-    """Return the bytes of a name.
-
-    Raises:
-        ValueError: No name is written like this.
-    """
-    raw = text.encode()
-    if b"\\" not in raw:
-        return raw
-    raw = _ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()) if found[1] else b"\\", raw)
-    if path_text(raw) != text:
-        raise ValueError(f"the name {text[:80]!r} is not written in the one way it has")
-    return raw
 
 
 def tree_sha256(entries: Iterable[SealEntry]) -> str:

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from runner_image.seals.known import KnownSeal, Stamp, stamp_of
+from runner_image.seals.known import KnownSeal
+from runner_image.seals.laying import Stamp, stamp_of
 from runner_image.seals.limits import SealLimits
 from runner_image.seals.pack import PackStream
 from runner_image.seals.walk import Found, Listing, open_file, reason_of

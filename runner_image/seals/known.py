@@ -16,10 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from runner_image.seals.laying import Stamp
 from workflow_schemas.seal import SealIndex
-
-Stamp = tuple[int, int, int, int]
-"""Number of the inode, size, mtime_ns and ctime_ns of a file."""
 
 
 def _no_stamps() -> Mapping[str, Stamp]:
@@ -71,11 +69,6 @@ def recall(path: Path) -> KnownSeal | None:
         return KnownSeal(index=known, index_sha256=facts["index_sha256"], stamps=MappingProxyType(stamps), device=int(facts["device"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def stamp_of(status: os.stat_result) -> Stamp:
-    """Return the stamp of a file."""
-    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def records_mapped_writes(folder: int) -> bool:

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from runner_image.seals.known import records_mapped_writes
 from runner_image.seals.reader import read_seals
-from runner_image.seals.restore import restore
+from runner_image.seals.restorer import restore
 from runner_image.seals.walk import FOLDER_FLAGS, hash_tree
 from runner_image.seals.witness import witnessing
 from runner_image.seals.writer import WrittenSeal, write_seal

@@ -1,33 +1,25 @@
 """The stream of a seal: contents laid end to end and cut into packs, each compressed on its own in a worker thread.
 
 Small files share a pack and compress together; a file of any size is cut wherever a pack is full. A pack that compression
-does not make smaller is stored as it is. Only a few packs are in memory at a time, in either direction.
+does not make smaller is stored as it is. Only a few packs are in memory at a time.
 """
 
 import hashlib
 import os
-import sys
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
-from runner_image.errors import SealError
 from runner_image.seals.parts import PartWriter
+from runner_image.seals.stored import zstd
 from workflow_schemas.seal import SealPack
 
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
-
-_T = TypeVar("_T")
 _PACK_BYTES = 1024 * 1024  # 4 MiB pack 1 % better, take a tenth longer to unpack and four times the memory
 _LEVEL = 3
 _WORTH = 0.97
-_WINDOW_LOG_MAX = 24
 _AHEAD = 4
 
 
@@ -106,46 +98,6 @@ def packing(parts: PartWriter) -> Iterator[PackStream]:
         except BaseException:
             workers.shutdown(wait=True, cancel_futures=True)
             raise
-
-
-def ahead(jobs: Iterable[Callable[[], _T]], workers: ThreadPoolExecutor) -> Generator[_T, None, None]:
-    """Yield the result of each job in order, while the workers do the next few: no more are in memory at a time."""
-    pending: deque[Future[_T]] = deque()
-    try:
-        for job in jobs:
-            pending.append(workers.submit(job))
-            if len(pending) > _AHEAD:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    finally:
-        for future in pending:
-            future.cancel()
-
-
-def unpack(pack: SealPack, stored: bytes) -> bytes:
-    """Return the content of a pack; its SHA-256 is not computed again, since every content in it is held against its own.
-
-    Raises:
-        SealError: The pack is damaged, or not what the index says.
-    """
-    return stored if pack.codec == "raw" else expand(stored, pack.size_bytes, f"the pack {pack.sha256!r}", exact=True)
-
-
-def expand(data: bytes, max_bytes: int, what: str, *, exact: bool = False) -> bytes:
-    """Unpack one Zstandard frame, however much it claims to hold.
-
-    Raises:
-        SealError: It is damaged, or holds more than `max_bytes` (or, if `exact`, less).
-    """
-    reader = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _WINDOW_LOG_MAX})
-    try:
-        content = reader.decompress(data, max_length=max_bytes + 1)
-    except zstd.ZstdError as error:
-        raise SealError(f"{what} is damaged: {error}") from error
-    if len(content) > max_bytes or not reader.eof or reader.unused_data or (exact and len(content) != max_bytes):
-        raise SealError(f"{what} is damaged: it does not hold what the index says, or more than {max_bytes} bytes")
-    return content
 
 
 def compress(data: bytes) -> bytes:

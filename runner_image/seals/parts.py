@@ -15,28 +15,19 @@ from types import TracebackType
 from typing import Self
 
 from runner_image.errors import SealError
+from runner_image.seals.stored import READ_FLAGS, Slot
 
 INDEX_MEMBER = "seal/index.json.zst"
 _FOLDER = "seal"
 _BLOCK = tarfile.BLOCKSIZE
 _END = bytes(2 * _BLOCK)
 _NAME = re.compile(r"seal/(?:index\.json\.zst|packs/[0-9a-f]{64}|extra/[A-Za-z0-9][A-Za-z0-9._-]{0,79})")
-_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def part_name(stem: str, number: int) -> str:
     """Return the file name of a part; the first has no number."""
     return f"{stem}.tar" if number == 1 else f"{stem}-{number}.tar"
-
-
-@dataclass(frozen=True)
-class Slot:
-    """Where a member lies."""
-
-    part: Path
-    offset: int
-    size: int
 
 
 @dataclass
@@ -167,7 +158,7 @@ def members(part: Path) -> Iterator[tuple[str, Slot]]:
         SealError: It cannot be read, is cut off, or holds what no seal holds.
     """
     try:
-        file = os.open(part, _READ_FLAGS)
+        file = os.open(part, READ_FLAGS)
     except OSError as error:
         raise SealError(f"the part {part.name!r} cannot be opened: {error.strerror}") from error
     try:
@@ -189,29 +180,10 @@ def _members(part: Path, file: int) -> Iterator[tuple[str, Slot]]:
             raise SealError(f"the part {part.name!r} is no part of a seal, or damaged: {error}") from error
         offset += _BLOCK
         if member.type == tarfile.REGTYPE and _NAME.fullmatch(member.name) and 0 <= member.size <= length - offset:
-            yield member.name, Slot(part, offset, member.size)
+            yield member.name, Slot(str(part), offset, member.size)
             offset += member.size + -member.size % _BLOCK
         elif member.type != tarfile.DIRTYPE or member.name != _FOLDER or member.size:
             raise SealError(f"the part {part.name!r} holds {member.name[:120]!r}, which no seal holds, or is cut off there")
-
-
-def read_slot(slot: Slot) -> bytes:
-    """Return the bytes of a member.
-
-    Raises:
-        SealError: The part cannot be read or changed meanwhile.
-    """
-    try:
-        file = os.open(slot.part, _READ_FLAGS)
-        try:
-            data = os.pread(file, slot.size, slot.offset)
-        finally:
-            os.close(file)
-    except OSError as error:
-        raise SealError(f"the part {slot.part.name!r} cannot be read: {error.strerror}") from error
-    if len(data) != slot.size:
-        raise SealError(f"the part {slot.part.name!r} is cut off; fetch it again")
-    return data
 
 
 def _is_there(name: str) -> SealError:

@@ -16,8 +16,8 @@ from typing import NamedTuple, TypeVar
 from runner_image.errors import SealError
 from runner_image.seals.known import KnownSeal
 from runner_image.seals.limits import DEFAULT_LIMITS, SealLimits
-from runner_image.seals.pack import expand
-from runner_image.seals.parts import INDEX_MEMBER, Slot, members, part_name, read_slot
+from runner_image.seals.parts import INDEX_MEMBER, members, part_name
+from runner_image.seals.stored import Slot, expand, read_slot
 from workflow_schemas.seal import SealEntry, SealHead, SealIndex, SealPack
 
 _Head = TypeVar("_Head", bound=SealHead)
@@ -154,21 +154,21 @@ def _read_index(found: _Found, limits: SealLimits) -> SealIndex:
 def _reread(found: _Found, limits: SealLimits) -> SealIndex:
     data = _index_bytes(found.slot, limits)
     if hashlib.sha256(data).hexdigest() != found.sha256:
-        raise SealError(f"the part {found.slot.part.name!r} changed while it was read; fetch it again")
+        raise SealError(f"the part {found.slot.part_name!r} changed while it was read; fetch it again")
     return _decoded(SealIndex, data, found.slot)
 
 
 def _index_bytes(slot: Slot, limits: SealLimits) -> bytes:
     if slot.size > limits.max_index_bytes:
-        raise SealError(f"the index in {slot.part.name!r} has more than {limits.max_index_bytes} bytes")
-    return expand(read_slot(slot), limits.max_index_bytes, f"the index in {slot.part.name!r}")
+        raise SealError(f"the index in {slot.part_name!r} has more than {limits.max_index_bytes} bytes")
+    return expand(read_slot(slot), limits.max_index_bytes, f"the index in {slot.part_name!r}")
 
 
 def _decoded(model: type[_Head], data: bytes, slot: Slot) -> _Head:
     try:
         return model.decoded(data)
     except ValueError as error:
-        raise SealError(f"the index in {slot.part.name!r} cannot be used: {str(error)[:300]}") from error
+        raise SealError(f"the index in {slot.part_name!r} cannot be used: {str(error)[:300]}") from error
 
 
 def _newest(indexes: Mapping[str, _Found], turn_number: int | None, index_sha256: str | None) -> _Found:
@@ -231,4 +231,4 @@ def _check_packs(seals: Sequence[SealHead], contents: Sequence[Sequence[Content]
                 name = part_name(seal.stem, pack.part)
                 raise SealError(f"the part {name!r} of turn {seal.turn_number} is missing; fetch it too")
             if slot.size != pack.stored_bytes or (pack.codec == "raw" and slot.size != pack.size_bytes):
-                raise SealError(f"a pack in {slot.part.name!r} does not have the size that turn {seal.turn_number} states")
+                raise SealError(f"a pack in {slot.part_name!r} does not have the size that turn {seal.turn_number} states")

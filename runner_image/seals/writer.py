@@ -19,7 +19,8 @@ from typing import Literal
 
 from runner_image.errors import SealError
 from runner_image.seals.inventory import Inventory
-from runner_image.seals.known import KnownSeal, Stamp, records_mapped_writes
+from runner_image.seals.known import KnownSeal, records_mapped_writes
+from runner_image.seals.laying import Stamp
 from runner_image.seals.limits import DEFAULT_LIMITS, SealLimits
 from runner_image.seals.pack import PackStream, compress, packing
 from runner_image.seals.parts import INDEX_MEMBER, PartWriter
