@@ -31,7 +31,7 @@ from claude_agent_sdk import (
 )
 
 from runner_image.errors import AgentError
-from runner_image.wall import CONFIG, MODEL_SOCKET, base_environment
+from runner_image.walls import INSIDE, View, base_environment
 from workflow_schemas.events import Event, Progress, Text, ToolEnd, ToolStart, Warned
 from workflow_schemas.manifest import EndReason
 from workflow_schemas.plan import TurnPlan
@@ -253,15 +253,15 @@ async def start_agent(plan: TurnPlan, *, wrapper: Path, emit: Emit, resume: str 
         await client.disconnect()
 
 
-def agent_environment(plan: TurnPlan) -> dict[str, str]:
+def agent_environment(plan: TurnPlan, view: View = INSIDE) -> dict[str, str]:
     """Return every environment variable of the CLI; the key is a word without meaning, the real one never comes here."""
     milliseconds = str(int(plan.limits.hard_seconds * 1000) + 60_000)
     return {
-        **base_environment(),
-        "ANTHROPIC_UNIX_SOCKET": MODEL_SOCKET,
+        **base_environment(view),
+        "ANTHROPIC_UNIX_SOCKET": view.model_socket,
         "ANTHROPIC_BASE_URL": "http://model.internal",
         "ANTHROPIC_API_KEY": "held-by-the-service",
-        "CLAUDE_CONFIG_DIR": CONFIG,
+        "CLAUDE_CONFIG_DIR": view.config,
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
         "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",

@@ -7,6 +7,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from runner_image.walls.strangers import depth
+
 _LEAVE_SECONDS = 1.0
 _DIE_SECONDS = 2.0
 _STEP_SECONDS = 0.01
@@ -15,7 +17,7 @@ _STEP_SECONDS = 0.01
 async def end_leftovers() -> int:
     """Wait a moment for the agent's processes to leave, kill those that do not, and return how many are still there.
 
-    The agent's processes are those in a process space below the runner's; whatever they started is there as well, `setsid` or not.
+    The agent's processes are those behind its wall; whatever they started is there as well, `setsid` or not.
     """
     left = await _gone_within(_LEAVE_SECONDS)
     for process in left:
@@ -34,14 +36,18 @@ async def _gone_within(seconds: float) -> list[int]:
 
 
 def processes_behind_the_wall() -> list[int]:
-    """Return the living processes in a process space below this one; a zombie holds nothing and does not count."""
+    """Return the living processes behind a wall; a zombie holds nothing and does not count.
+
+    They are in a process space below this one, or carry more filters of system calls than this process.
+    """
+    filters = depth()
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
                 lines = (entry / "status").read_text(errors="replace").splitlines()
                 facts = dict(line.split(":", 1) for line in lines if ":" in line)
-                depth = len(facts.get("NSpid", "").split())
-                if depth > 1 and facts.get("State", "").split()[:1] != ["Z"]:
+                is_below = len(facts.get("NSpid", "").split()) > 1 or int(facts.get("Seccomp_filters", 0)) > filters
+                if is_below and facts.get("State", "").split()[:1] != ["Z"]:
                     found.append(int(entry.name))
     return found

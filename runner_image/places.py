@@ -22,6 +22,9 @@ class Places:
     state: Path = Path("/run/claude-code")
     """The runner's own files; never visible to the agent."""
 
+    temporary: Path = Path("/tmp")
+    """The agent's folder for what nobody keeps, where its wall does not make it one; nothing of the runner lies there."""
+
     @property
     def socket(self) -> Path:
         """Where the runner waits for exchanges."""

@@ -20,6 +20,7 @@ from starlette.routing import Route
 
 from runner_image.mailbox import Mailbox
 from runner_image.places import Places
+from runner_image.walls.strangers import ModelProtocol
 from workflow_schemas.delta import MAX_BODY_BYTES, Bodies, compress, expand
 from workflow_schemas.errors import DeltaError
 from workflow_schemas.mailbox import Message
@@ -150,6 +151,7 @@ async def serve_relay(relay: Relay, places: Places) -> AsyncIterator[None]:
     places.model_socket.unlink(missing_ok=True)
     config = uvicorn.Config(
         relay.app(),
+        http=ModelProtocol,
         uds=str(places.model_socket),
         log_level="warning",
         lifespan="off",

@@ -20,7 +20,7 @@ from runner_image.relay import ModelCalls, Relay
 from runner_image.sealing import Ended, seal
 from runner_image.seals import witnessing
 from runner_image.snapshot import Base, Snapshots
-from runner_image.wall import Wall
+from runner_image.walls import Wall
 from workflow_schemas.events import Done, Event, Failed, Progress, Warned
 from workflow_schemas.manifest import Beginning, EndReason
 from workflow_schemas.plan import TurnPlan
@@ -137,7 +137,7 @@ class Run:
         await self._ready.agent
         from runner_image.agent import agent_environment, start_agent  # imported ahead by now, in a thread
 
-        wrapper = await asyncio.to_thread(wall.install, agent_environment(self._plan))
+        wrapper = await asyncio.to_thread(wall.install, agent_environment(self._plan, wall.view))
         resume = self._continuation.session(self._plan)
         plan = self._plan.model_copy(update={"system_prompt": self._continuation.system_prompt(self._plan)})
         complaints: list[str] = []

@@ -25,7 +25,8 @@ from runner_image.mailbox import Mailbox, Mailboxes, open_mailboxes
 from runner_image.places import Places
 from runner_image.relay import Relay, serve_relay
 from runner_image.run import Ready, Run
-from runner_image.wall import find_wall
+from runner_image.walls import find_wall
+from runner_image.walls.strangers import is_stranger
 from workflow_schemas.errors import FrameError
 from workflow_schemas.mailbox import MAX_LINE_CHARACTERS, Exchange, Reply, decode_exchange, encode
 from workflow_schemas.manifest import RunManifest
@@ -168,6 +169,8 @@ async def serve_runner(places: Places) -> AsyncIterator[Runner]:
 
 async def _connected(runner: Runner, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
+        if await asyncio.to_thread(is_stranger, writer.get_extra_info("socket")):
+            return
         length = int.from_bytes(await reader.readexactly(4), "big")
         if length > MAX_LINE_CHARACTERS:
             return

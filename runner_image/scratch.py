@@ -13,10 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner_image.errors import WorkspaceError
-from runner_image.wall import WORKSPACE, Wall, base_environment
-
-SCRATCH = "/scratch"
-"""Where the git directory is behind the wall."""
+from runner_image.walls import Wall, base_environment
 
 _EXCLUDED = (
     ".claude/", "__pycache__/", "*.pyc", ".pytest_cache/", ".mypy_cache/", ".ruff_cache/", "node_modules/", ".venv/", ".tox/",
@@ -175,17 +172,19 @@ class Scratch:
             WorkspaceError: The script failed or took too long; the message holds its words.
         """
         text = script.format(
-            scratch=SCRATCH,
-            workspace=WORKSPACE,
+            scratch=self._wall.view.scratch,
+            workspace=self._wall.view.workspace,
             excluded=" ".join(f"'{pattern}'" for pattern in _EXCLUDED),
             windows=_FROM_WINDOWS,
             options=options,
             base=base,
         )
         await asyncio.to_thread(self.folder.mkdir, parents=True, exist_ok=True)
-        line = self._wall.command(["/bin/sh", "-c", text], environment=_environment(), writable=False)
-        at = line.index("--chdir")
-        line[at:at] = [*self._covers(hidden), "--bind", str(self.folder), SCRATCH]
+        program = ["/bin/sh", "-c", text]
+        environment = {**base_environment(self._wall.view), **_environment()}
+        line = await asyncio.to_thread(
+            self._wall.command, program, environment=environment, writable=False, scratch=self.folder, hidden=hidden
+        )
         return Facts((await _said(line, seconds)).decode(errors="replace").splitlines())
 
     async def nested(self) -> list[Path]:
@@ -210,11 +209,6 @@ class Scratch:
         workspace = self._wall.places.workspace
         ours = {workspace, *self._gitlinks()}
         return [path for path in _git_directories(workspace) if path.parent not in ours]
-
-    def _covers(self, hidden: Sequence[Path]) -> Iterator[str]:
-        for path in hidden:
-            inside = str(WORKSPACE / path.relative_to(self._wall.places.workspace))
-            yield from ("--tmpfs", inside) if path.is_dir() else ("--ro-bind", "/dev/null", inside)
 
     def _shown(self, path: Path) -> str:
         return shown(os.fsencode(path.relative_to(self._wall.places.workspace)))
@@ -251,7 +245,6 @@ def _environment() -> Mapping[str, str]:
         name, _, value = setting.partition("=")
         settings |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
     return {
-        **base_environment(),
         **settings,
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": "/dev/null",

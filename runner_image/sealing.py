@@ -14,7 +14,7 @@ from runner_image.outputs import Outputs, events_text, log_text
 from runner_image.places import Places
 from runner_image.seals import KnownSeal, Witness, WrittenSeal, write_seal
 from runner_image.snapshot import Base, Change, Snapshots
-from runner_image.wall import Wall
+from runner_image.walls import Wall
 from workflow_schemas.events import Event
 from workflow_schemas.manifest import Beginning, EndReason, RunManifest, SealFacts
 from workflow_schemas.plan import TurnPlan

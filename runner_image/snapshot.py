@@ -12,7 +12,7 @@ from pathlib import Path
 
 from runner_image.errors import WorkspaceError
 from runner_image.scratch import BASE_SCRIPT, CHANGE_SCRIPT, Facts, Scratch, shown
-from runner_image.wall import Wall
+from runner_image.walls import Wall
 from workflow_schemas.manifest import PatchFacts
 
 _BASE_SECONDS = 120.0

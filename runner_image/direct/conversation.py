@@ -94,7 +94,7 @@ class Conversation:
         endpoint = find_endpoint(os.environ)
         wall = await raise_wall(self._places)
         plan = self._plan()
-        wrapper = await asyncio.to_thread(wall.install, agent_environment(plan))
+        wrapper = await asyncio.to_thread(wall.install, agent_environment(plan, wall.view))
         relay = Relay()
         async with forward_to(endpoint) as calls, serve_relay(relay, self._places):
             relay.calls = calls

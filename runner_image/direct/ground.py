@@ -10,7 +10,7 @@ from pathlib import Path
 from runner_image.direct.errors import SandboxUnusable
 from runner_image.errors import WallUnavailable
 from runner_image.places import Places, agent_cli
-from runner_image.wall import SHELL, Wall, base_environment, find_wall
+from runner_image.walls import Wall, base_environment, find_wall
 
 _TRY_SECONDS = 20.0
 _SHOWN = 300
@@ -40,8 +40,8 @@ async def raise_wall(places: Places) -> Wall:
     if not await asyncio.to_thread(agent_cli().is_file):
         raise SandboxUnusable("The agent's program is missing: the package claude-agent-sdk with its bundled CLI is not installed here.")
     wall = await find_wall(places)
-    await asyncio.to_thread(wall.install, base_environment())
-    status, said = await _run(wall.command([SHELL, "true"], environment=base_environment(), agent=True))
+    await asyncio.to_thread(wall.install, base_environment(wall.view))
+    status, said = await _run(wall.command([wall.view.shell, "true"], environment=base_environment(wall.view), agent=True))
     if status != 0:
         raise WallUnavailable(
             f"a shell command of the agent cannot be given a process space of its own here ({said}); "
@@ -56,7 +56,7 @@ async def cli_version(wall: Wall) -> str:
     Raises:
         SandboxUnusable: It does not start.
     """
-    wrapper = await asyncio.to_thread(wall.install, base_environment())
+    wrapper = await asyncio.to_thread(wall.install, base_environment(wall.view))
     status, said = await _run([str(wrapper), "--version"])
     if status != 0:
         raise SandboxUnusable(f"The agent's program does not start behind the wall (exit status {status}): {said}")

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from uvicorn.config import Config
 from uvicorn.server import Server
 
+from runner_image.walls.strangers import GuardedProtocol
+
 from .app import CodeSessionApp
 from .courier import Courier
 from .executor import open_executor
@@ -53,7 +55,7 @@ def server_config(app: CodeSessionApp) -> Config:
     """Configure the web server: nothing is loaded or logged that five routes do not need."""
     return Config(
         app,
-        http="h11",
+        http=GuardedProtocol,
         ws="none",
         loop="asyncio",
         lifespan="off",

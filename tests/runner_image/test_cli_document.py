@@ -6,7 +6,7 @@ import pytest
 
 from runner_image.agent import agent_environment
 from runner_image.places import Places
-from runner_image.wall import Wall
+from runner_image.walls.bubblewrap import BubblewrapWall
 from workflow_schemas.plan import Limits, TurnPlan
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "claude_cli.md"
@@ -21,7 +21,7 @@ def plan() -> TurnPlan:
 
 
 def test_each_variable_behind_the_wall_has_its_reason(plan: TurnPlan, tmp_path: Path) -> None:
-    wrapper = Wall(binary=Path("/usr/bin/bwrap"), places=Places(state=tmp_path)).install(agent_environment(plan))
+    wrapper = BubblewrapWall(binary=Path("/usr/bin/bwrap"), places=Places(state=tmp_path)).install(agent_environment(plan))
     words = wrapper.read_text(encoding="utf-8").split()
     given = {name for option, name in zip(words, words[1:], strict=False) if option == "--setenv"}
     text = DOCUMENT.read_text(encoding="utf-8")

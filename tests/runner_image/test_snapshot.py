@@ -14,7 +14,7 @@ from runner_image.errors import WorkspaceError
 from runner_image.places import Places
 from runner_image.scratch import Scratch
 from runner_image.snapshot import Base, Change, Snapshots
-from runner_image.wall import Wall
+from runner_image.walls import Wall
 
 pytestmark = pytest.mark.anyio
 Do = Callable[[Path], object]

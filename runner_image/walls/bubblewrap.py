@@ -1,61 +1,32 @@
-"""The wall between the agent and the runner: bubblewrap inside the sandbox.
+"""The wall of namespaces: bubblewrap inside the sandbox.
 
-Two walls, really. The outer one holds the agent's CLI: its own process, mount, network, IPC and host-name spaces, with the workspace,
-the outputs folder, its configuration and one model socket bound in; the runner's files and processes do not exist there. The inner one
-holds each shell command: a process space of its own without the model socket, so that a command can neither reach the CLI's pipes
-(and forge an event through `/proc/<pid>/fd`) nor call the model by itself. A command's processes end with the command.
-See docs/decisions/0003.
+The CLI gets its own process, mount, network, IPC and host-name spaces, with the workspace, the outputs folder, its configuration and one
+model socket bound in; the runner's files and processes do not exist there. Each shell command gets a process space of its own without
+the model socket. See docs/decisions/0003.
 """
 
 import asyncio
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from runner_image.courtesy import GROUP, NICENESS
 from runner_image.errors import WallUnavailable
 from runner_image.places import Places, agent_cli, bubblewrap
+from runner_image.walls.wall import HIDDEN, INSIDE, LINKS, PASSED, SYSTEM, View, WallLevel, base_environment
 
 # every writable place has a size: a tmpfs without one holds half of the machine's memory
 _TMP_BYTES = str(256 * 1024 * 1024)
 _HOME_BYTES = str(64 * 1024 * 1024)
-WORKSPACE = "/workspace"
-OUTPUTS = "/outputs"
-CONFIG = "/agent"
-HOME = "/home/agent"
-MODEL_SOCKET = "/run/model/model.sock"
-SHELL = "/opt/agent/shell"
-"""Program behind the agent's wall that gives a shell command, its first argument, a process space of its own."""
-
 _CLI = "/opt/agent/claude"
 _TOOLS = "/opt/agent/bin"
 
-_SYSTEM = (
-    "/usr",
-    "/etc/ld.so.cache",
-    "/etc/alternatives",
-    "/etc/passwd",
-    "/etc/group",
-    "/etc/hosts",
-    "/etc/nsswitch.conf",
-    "/opt/python",
-)
-_LINKS = ("/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32")
-_HIDDEN = (
-    "CLAUDE_CODE_MESSAGING_SOCKET",
-    "CLAUDE_CODE_MESSAGING_TOKEN",
-    "ANTHROPIC_API_KEY",
-    "ANTHROPIC_BASE_URL",
-    "ANTHROPIC_UNIX_SOCKET",
-)
-_PASSED = ("CLAUDE_CODE_ENTRYPOINT", "CLAUDE_AGENT_SDK_VERSION", "CLAUDE_CODE_SDK_READS_SESSION_STATE")
-
 
 @dataclass(frozen=True, kw_only=True)
-class Wall:
-    """What separates the agent in this sandbox."""
+class BubblewrapWall:
+    """Namespaces of its own for the CLI, and a process space for each command."""
 
     binary: Path
     """The bubblewrap binary."""
@@ -63,33 +34,48 @@ class Wall:
     places: Places
     """Where things are outside the wall."""
 
+    @property
+    def level(self) -> WallLevel:
+        """Kind of the wall."""
+        return "namespaces"
+
+    @property
+    def view(self) -> View:
+        """Where things are behind it: always the same paths."""
+        return INSIDE
+
     def describe(self) -> str:
         """Say what separates the agent, for the manifest."""
         return "bubblewrap: own processes, mounts, network, IPC and host name; every shell command in a process space of its own"
 
-    def command(self, program: Sequence[str], *, environment: Mapping[str, str], agent: bool = False, writable: bool = True) -> list[str]:
-        """Return the command line that runs a program behind the wall.
-
-        Args:
-            program: Command and arguments, by their paths behind the wall.
-            environment: All environment variables the program gets.
-            agent: Whether the agent's configuration, CLI and model socket are bound in.
-            writable: Whether the workspace may be written.
-        """
+    def command(
+        self,
+        program: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        agent: bool = False,
+        writable: bool = True,
+        scratch: Path | None = None,
+        hidden: Sequence[Path] = (),
+    ) -> list[str]:
+        """Return the command line that runs a program behind the wall; see `Wall`."""
         bind = "--bind" if writable else "--ro-bind"
         line = [*_without_environment(), str(self.binary)]
         # no new session: there is no terminal to keep away from, and the runner's session stands back for the service
         line += ["--unshare-all", "--die-with-parent", "--hostname", "agent"]
         line += _system_mounts()
-        line += ["--proc", "/proc", "--dev", "/dev", "--dir", HOME, "--dir", "/run"]
-        line += ["--size", _TMP_BYTES, "--tmpfs", "/tmp", "--size", _HOME_BYTES, "--tmpfs", HOME]
+        line += ["--proc", "/proc", "--dev", "/dev", "--dir", INSIDE.home, "--dir", "/run"]
+        line += ["--size", _TMP_BYTES, "--tmpfs", "/tmp", "--size", _HOME_BYTES, "--tmpfs", INSIDE.home]
         line += ["--size", _HOME_BYTES, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
-        line += [bind, str(self.places.workspace), WORKSPACE, bind, str(self.places.outputs), OUTPUTS]
+        line += [bind, str(self.places.workspace), INSIDE.workspace, bind, str(self.places.outputs), INSIDE.outputs]
         if agent:
-            line += ["--bind", str(self.places.agent_config), CONFIG, "--ro-bind", str(agent_cli()), _CLI]
-            line += ["--ro-bind", str(self.binary.parent), _TOOLS, "--ro-bind", str(self._shell_file()), SHELL]
-            line += ["--bind", str(self.places.model_socket.parent), str(Path(MODEL_SOCKET).parent)]
-        line += ["--chdir", WORKSPACE, "--remount-ro", "/", "--clearenv"]
+            line += ["--bind", str(self.places.agent_config), INSIDE.config, "--ro-bind", str(agent_cli()), _CLI]
+            line += ["--ro-bind", str(self.binary.parent), _TOOLS, "--ro-bind", str(self._shell_file()), INSIDE.shell]
+            line += ["--bind", str(self.places.model_socket.parent), str(Path(INSIDE.model_socket).parent)]
+        line += self._covers(hidden)
+        if scratch is not None:
+            line += ["--bind", str(scratch), INSIDE.scratch]
+        line += ["--chdir", INSIDE.workspace, "--remount-ro", "/", "--clearenv"]
         for name, value in environment.items():
             line += ["--setenv", name, value]
         return [*line, "--", *program]
@@ -99,29 +85,34 @@ class Wall:
         shell = self._shell_file()
         shell.write_text(_shell_script(), encoding="utf-8")
         shell.chmod(0o755)
-        line = self.command([_CLI], environment={**environment, "CLAUDE_CODE_SHELL_PREFIX": SHELL}, agent=True)
+        line = self.command([_CLI], environment={**environment, "CLAUDE_CODE_SHELL_PREFIX": INSIDE.shell}, agent=True)
         at = line.index("--clearenv") + 1
         quoted = [shlex.quote(word) for word in line]
-        passed = [f'--setenv {name} "${{{name}:-}}"' for name in _PASSED]
+        passed = [f'--setenv {name} "${{{name}:-}}"' for name in PASSED]
         wrapper = self.places.state / "cli"
         wrapper.write_text(f'#!/bin/sh\nexec {" ".join([*quoted[:at], *passed, *quoted[at:]])} "$@"\n', encoding="utf-8")
         wrapper.chmod(0o755)
         return wrapper
 
+    def _covers(self, hidden: Sequence[Path]) -> Iterator[str]:
+        for path in hidden:
+            inside = str(INSIDE.workspace / path.relative_to(self.places.workspace))
+            yield from ("--tmpfs", inside) if path.is_dir() else ("--ro-bind", "/dev/null", inside)
+
     def _shell_file(self) -> Path:
         return self.places.state / "shell"
 
 
-async def find_wall(places: Places) -> Wall:
-    """Return the wall of this sandbox after trying it out.
+async def find_bubblewrap_wall(places: Places) -> BubblewrapWall:
+    """Return the wall after trying it out.
 
     Raises:
-        WallUnavailable: bubblewrap is missing, or this sandbox does not let it start. The agent must not run then.
+        WallUnavailable: bubblewrap is missing, or this sandbox does not let it start.
     """
     binary = bubblewrap()
     if binary is None:
-        raise WallUnavailable("there is no bubblewrap in this sandbox, so the agent could not be kept apart from the runner")
-    wall = Wall(binary=binary, places=places)
+        raise WallUnavailable("there is no bubblewrap in this sandbox")
+    wall = BubblewrapWall(binary=binary, places=places)
     process = await asyncio.create_subprocess_exec(
         *wall.command(["/bin/sh", "-c", "test ! -e /run/claude-code"], environment=base_environment()),
         stdin=asyncio.subprocess.DEVNULL,
@@ -132,19 +123,9 @@ async def find_wall(places: Places) -> Wall:
     if process.returncode != 0:
         raise WallUnavailable(
             f"bubblewrap does not start in this sandbox ({said.decode(errors='replace').strip()[:300]}); "
-            "the sandbox needs a non-root user and user namespaces"
+            "it needs a non-root user and user namespaces"
         )
     return wall
-
-
-def base_environment() -> dict[str, str]:
-    """Return the environment that every program behind the wall gets."""
-    search = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    environment = {"PATH": search, "HOME": HOME, "USER": "agent", "LANG": "C.UTF-8", "TERM": "dumb", "TMPDIR": "/tmp"}
-    if Path("/opt/python").is_dir():
-        environment["PATH"] = f"/opt/python/bin:{search}"
-        environment["LD_LIBRARY_PATH"] = "/opt/python/lib"
-    return environment
 
 
 def _without_environment() -> list[str]:
@@ -159,10 +140,10 @@ def _without_environment() -> list[str]:
 
 def _system_mounts() -> list[str]:
     mounts: list[str] = []
-    for place in _SYSTEM:
+    for place in SYSTEM:
         if Path(place).exists():
             mounts += ["--ro-bind", place, place]
-    for place in _LINKS:
+    for place in LINKS:
         path = Path(place)
         if path.is_symlink():
             mounts += ["--symlink", str(path.readlink()), place]
@@ -174,7 +155,7 @@ def _system_mounts() -> list[str]:
 def _shell_script() -> str:
     """Return the program that the CLI puts before each shell command; the command is its first argument."""
     # the CLI's own messaging socket would let a command speak to the agent as if it were a person
-    hidden = " ".join(f"--unsetenv {name}" for name in _HIDDEN)
+    hidden = " ".join(f"--unsetenv {name}" for name in HIDDEN)
     line = (
         f"{_TOOLS}/bwrap --die-with-parent --unshare-user --disable-userns --unshare-pid --unshare-ipc --dev-bind / / --proc /proc "
         f"--size 4096 --tmpfs /run --remount-ro /run --size 4096 --tmpfs /tmp/cc-socks --remount-ro /tmp/cc-socks {hidden}"
@@ -184,5 +165,5 @@ def _shell_script() -> str:
         f"{{ echo {NICENESS} > {GROUP}; }} 2>/dev/null\n"  # the CLI starts each command in a session of its own
         'own="${LD_LIBRARY_PATH:-}"\n'
         f"export LD_LIBRARY_PATH={_TOOLS}/lib\n"  # the bubblewrap of a Python package brings its library along
-        f'exec {line} --ro-bind {CONFIG} {CONFIG} --setenv LD_LIBRARY_PATH "$own" -- /bin/bash -c "$1"\n'
+        f'exec {line} --ro-bind {INSIDE.config} {INSIDE.config} --setenv LD_LIBRARY_PATH "$own" -- /bin/bash -c "$1"\n'
     )

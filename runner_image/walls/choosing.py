@@ -1,0 +1,26 @@
+"""Finds the best wall that this sandbox lets us have; without one no agent runs."""
+
+from runner_image.errors import WallUnavailable
+from runner_image.places import Places
+from runner_image.walls.bubblewrap import find_bubblewrap_wall
+from runner_image.walls.landlock import find_landlock_wall
+from runner_image.walls.wall import Wall
+
+
+async def find_wall(places: Places) -> Wall:
+    """Return the wall of this sandbox after trying it out: namespaces, else Landlock.
+
+    Raises:
+        WallUnavailable: This sandbox offers neither. The agent must not run then.
+    """
+    try:
+        return await find_bubblewrap_wall(places)
+    except WallUnavailable as error:
+        without_namespaces = str(error)
+    try:
+        return await find_landlock_wall(places)
+    except WallUnavailable as error:
+        raise WallUnavailable(
+            f"The agent could not be kept apart from the runner: {without_namespaces}; {error}. Run the sandbox as a user other than "
+            "root, and either allow user namespaces in it or use a kernel from Linux 6.12 on with Landlock."
+        ) from error

@@ -1,0 +1,168 @@
+"""The wall of Landlock and seccomp, for hardened containers where no namespace can be made.
+
+Nothing is mounted, so paths are the real ones, and what is not within reach still exists: names, sizes and times of files whose path is
+known can be asked for, and the command lines of all processes can be read. Their contents, memory, environments and descriptors cannot.
+What Landlock does not govern is closed elsewhere: sockets other than Unix ones by the filter of `launcher`, the runner's own Unix
+sockets by `strangers`. See docs/decisions/0014.
+"""
+
+import asyncio
+import json
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner_image.errors import WallUnavailable
+from runner_image.places import Places, agent_cli
+from runner_image.walls import launcher
+from runner_image.walls.wall import HIDDEN, LINKS, PASSED, SYSTEM, View, WallLevel, base_environment
+
+_MORE_OF_THE_SYSTEM: Sequence[str] = ("/etc/localtime", "/etc/ssl/certs", "/etc/ssl/openssl.cnf")
+_DEVICES: Sequence[str] = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
+
+Rule = tuple[str, str]
+"""A path, and the name of what may be done below it (`launcher.RIGHTS`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LandlockWall:
+    """A domain for the CLI, and a tighter one for each command."""
+
+    places: Places
+    """Where things are, on both sides of the wall."""
+
+    abi: int
+    """Version of Landlock in the kernel."""
+
+    @property
+    def level(self) -> WallLevel:
+        """Kind of the wall."""
+        return "landlock"
+
+    @property
+    def view(self) -> View:
+        """Where things are behind it: where they really are."""
+        places = self.places
+        return View(
+            workspace=str(places.workspace),
+            outputs=str(places.outputs),
+            config=str(places.agent_config),
+            home=str(places.state / "home"),
+            temporary=str(places.temporary),
+            model_socket=str(places.model_socket),
+            scratch=str(places.scratch),
+            shell=str(places.state / "shell"),
+        )
+
+    def describe(self) -> str:
+        """Say what separates the agent, for the manifest."""
+        return (
+            f"Landlock (version {self.abi}) and seccomp: own files, signals and abstract sockets, no network, no view into others' memory; "
+            "every shell command in a tighter domain of its own; names of processes and files outside can be seen"
+        )
+
+    def command(
+        self,
+        program: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        agent: bool = False,
+        writable: bool = True,
+        scratch: Path | None = None,
+        hidden: Sequence[Path] = (),
+    ) -> list[str]:
+        """Return the command line that runs a program behind the wall; see `Wall`."""
+        view = self.view
+        Path(view.home).mkdir(mode=0o700, exist_ok=True)
+        rules = _system_rules()
+        rules += _around(self.places.workspace, hidden, "write" if writable else "run")
+        rules += [(view.outputs, "write" if writable else "run"), (view.home, "write"), (view.temporary, "write")]
+        if scratch is not None:
+            rules.append((str(scratch), "write"))
+        if agent:
+            rules += [(view.config, "write"), (str(agent_cli()), "run"), (view.shell, "run"), (launcher.__file__, "read")]
+        specification = {"folder": view.workspace, "environment": dict(environment), "passed": PASSED, "rules": rules}
+        return [*_empty_environment(PASSED if agent else ()), *_launched(specification), *program]
+
+    def install(self, environment: Mapping[str, str]) -> Path:
+        """Write the program that the agent SDK starts in place of the CLI, and return its path."""
+        view = self.view
+        shutil.rmtree(view.home, ignore_errors=True)
+        Path(view.shell).write_text(self._shell_script(), encoding="utf-8")
+        Path(view.shell).chmod(0o755)
+        line = self.command([str(agent_cli())], environment={**environment, "CLAUDE_CODE_SHELL_PREFIX": view.shell}, agent=True)
+        told = [f'{name}="${{{name}:-}}"' for name in PASSED]
+        wrapper = self.places.state / "cli"
+        wrapper.write_text(f'#!/bin/sh\nexec env {" ".join(told)} {shlex.join(line)} "$@"\n', encoding="utf-8")
+        wrapper.chmod(0o755)
+        return wrapper
+
+    def _shell_script(self) -> str:
+        """Return the program that the CLI puts before each shell command; the command is its first argument."""
+        view = self.view
+        rules = [*_system_rules(), (view.config, "read")]
+        rules += [(place, "write") for place in (view.workspace, view.outputs, view.home, view.temporary)]
+        specification = {"folder": ".", "hidden": HIDDEN, "rules": rules}
+        return f'#!/bin/sh\nexec {shlex.join(_launched(specification))} /bin/bash -c "$1"\n'
+
+
+async def find_landlock_wall(places: Places) -> LandlockWall:
+    """Return the wall after trying it out.
+
+    Raises:
+        WallUnavailable: This kernel or container does not offer what the wall is built of.
+    """
+    if os.geteuid() == 0:
+        raise WallUnavailable("root is not kept in by Landlock alone; the sandbox needs a non-root user")
+    abi = launcher.landlock_abi()
+    if abi < launcher.NEEDED_ABI:
+        found = f"this kernel offers version {abi} of Landlock" if abi else "this kernel or container offers no Landlock"
+        raise WallUnavailable(f"{found}, and version {launcher.NEEDED_ABI} (Linux 6.12) is needed")
+    if not launcher.machine_is_known():
+        raise WallUnavailable("the filter of system calls is not known for this kind of processor")
+    wall = LandlockWall(places=places, abi=abi)
+    script = 'grep -q "^Seccomp_filters:" /proc/self/status && ! ls "$0" 2> /dev/null'
+    line = await asyncio.to_thread(wall.command, ["/bin/sh", "-c", script, str(places.state)], environment=base_environment(wall.view))
+    process = await asyncio.create_subprocess_exec(
+        *line, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    said, _ = await process.communicate()
+    if process.returncode != 0:
+        raise WallUnavailable(f"Landlock does not hold in this sandbox ({said.decode(errors='replace').strip()[:300]})")
+    return wall
+
+
+def _launched(specification: Mapping[str, object]) -> list[str]:
+    return [str(Path(sys.executable).resolve()), "-I", "-S", launcher.__file__, json.dumps(specification)]
+
+
+def _empty_environment(passed: Sequence[str]) -> list[str]:
+    """Return the words that start the launcher with nothing of our environment; it may hold a key."""
+    names = [*passed, "LD_LIBRARY_PATH"]
+    return ["/usr/bin/env", "-i", *(f"{name}={os.environ[name]}" for name in names if name in os.environ)]
+
+
+def _system_rules() -> list[Rule]:
+    rules = [(path, "run") for path in (*SYSTEM, *LINKS, *_MORE_OF_THE_SYSTEM, sys.base_prefix)]
+    rules += [(f"/dev/{name}", "device") for name in _DEVICES]
+    return [*rules, ("/dev/shm", "write"), ("/proc", "read")]  # named semaphores have no other place
+
+
+def _around(folder: Path, hidden: Sequence[Path], right: str) -> list[Rule]:
+    """Return rules for a folder without some of what is in it: rules can only add, so everything beside is named."""
+    if not hidden:
+        return [(str(folder), right)]
+    return [(str(folder), "list"), *((str(path), right) for path in _beside(folder, frozenset(hidden)))]
+
+
+def _beside(folder: Path, hidden: frozenset[Path]) -> Iterator[Path]:
+    above = {parent for path in hidden for parent in path.parents}
+    for path in folder.iterdir():
+        if path in above and not path.is_symlink():
+            yield from _beside(path, hidden)
+        elif path not in hidden:
+            yield path
