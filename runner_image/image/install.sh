@@ -17,3 +17,8 @@ case $1 in
   *) echo "install.sh: the variant is 'plain' or 'data', not '$1'" >&2 && exit 2 ;;
 esac
 rm -rf /opt/claude-code/site-packages/bin
+chmod -R a+rX,go-w /opt/claude-code /usr/local
+for place in /opt/claude-code /usr/local/lib; do
+  # without times, so that equal packages give equal layers; some packages ship files for other versions of Python
+  python3 -m compileall -q --invalidation-mode unchecked-hash "$place" >/dev/null || true
+done

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Ends the build of our part: what the sources are is checked, and all is compiled, because the image is read-only where it runs.
+# Ends the build of our part: what the sources are is checked, and they are compiled, because the image is read-only where it runs.
 # usage: sources.sh [DIGEST]
 set -eu
 
@@ -10,8 +10,5 @@ if [ -n "${1:-}" ] && [ "$1" != "$found" ]; then
   echo "the sources in the build context are $found, not $1: the context is stale" >&2
   exit 1
 fi
-chmod -R a+rX,go-w /opt/claude-code /usr/local
-for folder in /opt/claude-code /usr/local/lib; do
-  # by content, not by time: layers do not keep fractions of a second. Some packages ship files for other versions of Python.
-  python3 -m compileall -q --invalidation-mode unchecked-hash "$folder" >/dev/null || true
-done
+chmod -R a+rX,go-w .
+python3 -m compileall -q --invalidation-mode unchecked-hash .

@@ -1,15 +1,15 @@
 """Fetches the wheels of a lock file for the Python of an image, so that the build of the image needs no network.
 
-`python -m runner_image.image.wheelhouse --python 3.13 --to FOLDER LOCK...` leaves in the folder the wheels, and beside them each lock
-with only the lines that hold for that Python: pip judges them by the interpreter it runs on, which is another one here.
+`python -m runner_image.image.wheelhouse --python 3.13 --to FOLDER LOCK...` leaves the wheels of each lock in a folder of their own. Which
+lines hold for that Python is decided here: pip judges them by the interpreter it runs on, which is another one.
 """
 
 import argparse
 import platform
 import re
+import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,19 +23,31 @@ def main() -> int:
     parser.add_argument("--to", type=Path, required=True, help="folder of the wheels")
     parser.add_argument("locks", type=Path, nargs="+", help="lock files with hashes")
     asked = parser.parse_args()
-    asked.to.mkdir(parents=True, exist_ok=True)
-    for lock in asked.locks:
-        text = "".join(lines_for(lock.read_text(encoding="utf-8"), asked.python))
-        done = asked.to / lock.name
-        if done.exists() and done.read_text(encoding="utf-8") == text:
-            continue
-        with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as wanted:
-            wanted.write(text)
-            wanted.flush()
-            if status := subprocess.run(_download(Path(wanted.name), asked.python, asked.to), check=False).returncode:
-                return status
-        done.write_text(text, encoding="utf-8")  # written last: it says that its wheels are there
-    return 0
+    statuses = [fetch(lock, asked.python, asked.to / lock.stem) for lock in asked.locks]
+    return max(statuses)
+
+
+def fetch(lock: Path, version: str, to: Path) -> int:
+    """Fetch the wheels of one lock file, unless they are all there; gives pip's exit status.
+
+    Args:
+        lock: Lock file with hashes.
+        version: Version of the image's interpreter, such as "3.13".
+        to: Folder of the wheels; what it holds for another state of the lock is removed.
+    """
+    wanted = "".join(lines_for(lock.read_text(encoding="utf-8"), version))
+    done = to / lock.name
+    if done.exists() and done.read_text(encoding="utf-8") == wanted:
+        return 0
+    if to.exists():
+        shutil.rmtree(to)
+    to.mkdir(parents=True)
+    part = done.with_suffix(".part")
+    part.write_text(wanted, encoding="utf-8")
+    status = subprocess.run(_download(part, version, to), check=False).returncode
+    if status == 0:
+        part.rename(done)  # last: it says that the wheels are all there
+    return status
 
 
 def lines_for(lock: str, version: str) -> Iterator[str]:
@@ -60,7 +72,7 @@ def _download(lock: Path, version: str, to: Path) -> list[str]:
     machine = platform.machine()
     tags = [f"manylinux_2_{minor}_{machine}" for minor in range(_NEWEST_GLIBC, _OLDEST_GLIBC - 1, -1)]
     tags += [f"manylinux2014_{machine}", f"manylinux2010_{machine}", f"manylinux1_{machine}", f"linux_{machine}"]
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
+    pip = [sys.executable, "-m", "pip", "download", "-qq", "--disable-pip-version-check", "--no-input"]
     pip += ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--requirement", str(lock), "--dest", str(to)]
     pip += ["--implementation", "cp", "--python-version", version]
     return [*pip, *(word for tag in tags for word in ("--platform", tag))]
