@@ -6,7 +6,8 @@ behind the same wall as in a turn of the service, but here the model's key is in
 secrets, the service and its mailbox are the way (docs/decisions/0001).
 """
 
-from runner_image.direct.chat import run_chat
+from typing import TYPE_CHECKING
+
 from runner_image.direct.events import (
     EventType,
     emit_confirm_request,
@@ -20,8 +21,11 @@ from runner_image.direct.events import (
     emit_tool_start,
     emit_warning,
 )
-from runner_image.direct.initialize import run_init
 from runner_image.direct.session_store import SessionState, SessionStore
+
+if TYPE_CHECKING:
+    from runner_image.direct.chat import run_chat
+    from runner_image.direct.initialize import run_init
 
 __all__ = [
     "EventType",
@@ -40,3 +44,16 @@ __all__ = [
     "run_chat",
     "run_init",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import the two functions when they are asked for: the desk, executed several times a second, needs no event loop."""
+    if name == "run_chat":
+        from runner_image.direct.chat import run_chat
+
+        return run_chat
+    if name == "run_init":
+        from runner_image.direct.initialize import run_init
+
+        return run_init
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

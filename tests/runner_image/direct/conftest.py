@@ -84,7 +84,7 @@ class Sandbox:
     async def play(self, call: str, *steps: dict[str, Any]) -> Played:
         """Run calls of the direct path beside a model that answers with these steps."""
         script = json.dumps({"name": "direct", "stepping": "in_order", "steps": steps or [{"text": "Hello."}]})
-        code = _PLAY.format(scripted=_scripted(), script=script, key=KEY, call=call, received=_RECEIVED)
+        code = _PLAY.format(scripted=scripted_archive(), script=script, key=KEY, call=call, received=_RECEIVED)
         lines = (await self.execute(code)).splitlines()
         requests = [json.loads(line.removeprefix(_RECEIVED)) for line in lines if line.startswith(_RECEIVED)]
         return Played([json.loads(line) for line in lines if not line.startswith(_RECEIVED)], requests[0])
@@ -104,7 +104,7 @@ async def sandbox(sandboxes: LocalSandboxes, request: pytest.FixtureRequest) -> 
         yield Sandbox(client)
 
 
-def _scripted() -> str:
+def scripted_archive() -> str:
     """The scripted model's modules as a zip archive in base64; the service is not part of a sandbox."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
