@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from runner_image.walls.strangers import depth
+from runner_image.strangers import depth
 
 _LEAVE_SECONDS = 1.0
 _DIE_SECONDS = 2.0

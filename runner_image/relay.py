@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from runner_image.mailbox import Mailbox
 from runner_image.places import Places
-from runner_image.walls.strangers import ModelProtocol
+from runner_image.server.guard import ModelProtocol
 from workflow_schemas.delta import MAX_BODY_BYTES, Bodies, compress, expand
 from workflow_schemas.errors import DeltaError
 from workflow_schemas.mailbox import Message

@@ -25,8 +25,8 @@ from runner_image.mailbox import Mailbox, Mailboxes, open_mailboxes
 from runner_image.places import Places
 from runner_image.relay import Relay, serve_relay
 from runner_image.run import Ready, Run
+from runner_image.strangers import is_stranger
 from runner_image.walls import find_wall
-from runner_image.walls.strangers import is_stranger
 from workflow_schemas.errors import FrameError
 from workflow_schemas.mailbox import MAX_LINE_CHARACTERS, Exchange, Reply, decode_exchange, encode
 from workflow_schemas.manifest import RunManifest

@@ -8,12 +8,11 @@ from contextlib import asynccontextmanager
 from uvicorn.config import Config
 from uvicorn.server import Server
 
-from runner_image.walls.strangers import GuardedProtocol
-
 from .app import CodeSessionApp
 from .courier import Courier
 from .executor import open_executor
 from .forkserver import ForkServer
+from .guard import GuardedProtocol
 from .settings import ServerSettings
 from .store import FileStore
 

@@ -3,7 +3,7 @@
 Nothing is mounted, so paths are the real ones, and what is not within reach still exists: names, sizes and times of files whose path is
 known can be asked for, and the command lines of all processes can be read. Their contents, memory, environments and descriptors cannot.
 What Landlock does not govern is closed elsewhere: sockets other than Unix ones by the filter of `launcher`, the runner's own Unix
-sockets by `strangers`. See docs/decisions/0014.
+sockets by `runner_image.strangers`. See docs/decisions/0014.
 """
 
 import asyncio

@@ -238,7 +238,7 @@ def _enter(kernel: ctypes.CDLL, rules: Sequence[tuple[str, int]]) -> None:
 
 
 def _filter(kernel: ctypes.CDLL) -> None:
-    """Refuse what Landlock does not govern. It is also a mark nobody can take off: see `runner_image.walls.depth`."""
+    """Refuse what Landlock does not govern. It is also a mark nobody can take off: see `runner_image.strangers`."""
     words = b"".join(struct.pack("=HBBI", *word) for word in _program())
     kept = ctypes.create_string_buffer(words)
     program = struct.pack("@HP", len(words) // 8, ctypes.addressof(kept))

@@ -6,15 +6,11 @@ than the program that listens is told apart by that. The kernel names the proces
 process can be taken for it. Behind the wall of namespaces these sockets do not exist, and nobody is refused.
 """
 
-import asyncio
 import os
 import select
 import socket
 import struct
 from pathlib import Path
-from typing import Any
-
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _PEER_HANDLE = 77  # SO_PEERPIDFD, since Linux 6.5; what offers a Landlock that is enough has it
 _MARK = "Seccomp_filters:"
@@ -57,29 +53,3 @@ def is_stranger(connection: socket.socket, *, deepest: int = 0) -> bool:
         return True
     finally:
         os.close(handle)
-
-
-class GuardedProtocol(H11Protocol):
-    """HTTP for those who may connect; nothing is read from the others."""
-
-    deepest = 0
-
-    def connection_made(self, transport: Any) -> None:
-        """Have the other side looked at before its first byte is read."""
-        super().connection_made(transport)
-        connection = transport.get_extra_info("socket")
-        if connection is not None and connection.family == socket.AF_UNIX:
-            transport.pause_reading()
-            self._looking = asyncio.ensure_future(self._look(transport, connection))
-
-    async def _look(self, transport: Any, connection: Any) -> None:
-        if await asyncio.to_thread(is_stranger, connection, deepest=self.deepest):
-            transport.abort()
-        else:
-            transport.resume_reading()
-
-
-class ModelProtocol(GuardedProtocol):
-    """HTTP for the agent's CLI, and not for the commands it runs."""
-
-    deepest = 1
