@@ -6,6 +6,7 @@ a call is made again for a while: its daemon may just be restarting, and every c
 
 import contextlib
 import os
+import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -167,6 +168,8 @@ def _connect(address: str) -> tuple[Any, type[Exception]]:
         ) from error
     api = None
     try:
+        with socket.socket(socket.AF_UNIX) as trial:  # the library would forget the socket of an attempt that fails
+            trial.connect(address.partition("://")[2])
         api = docker.APIClient(base_url=address, timeout=_CALL_SECONDS, version="auto", max_pool_size=_THREADS)
         api.ping()
     except (DockerException, OSError) as error:
