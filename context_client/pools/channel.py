@@ -147,7 +147,7 @@ class _Rest(httpx.AsyncByteStream):
 
 def _words(response: httpx.Response, body: bytes) -> str:
     text = body.decode("utf-8", "replace").strip()
-    said = f"HTTP {response.status_code} {error_code(response.headers, body) or text[:_SAID_CHARACTERS]!r}"
+    said = f"HTTP {response.status_code} {(error_code(response.headers, body) or text)[:_SAID_CHARACTERS]!r}"
     if response.status_code == 401:
         said += _skew(response.headers.get("date"))
     return said

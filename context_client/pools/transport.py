@@ -21,6 +21,7 @@ class SessionTransport(httpx.AsyncBaseTransport):
         self._session = session
         self._admission = admission
         self._connect = connect
+        self._identifier = f"identifier={session.identifier}".encode("ascii")
         self._upload_limit_bytes = upload_limit_bytes
         self._clock = clock
         self._wire: httpx.AsyncBaseTransport | None = None
@@ -38,7 +39,7 @@ class SessionTransport(httpx.AsyncBaseTransport):
             return self._too_large(request)
         if self._wire is None:
             self._wire = self._connect()
-        response = await self._admission.call(self._wire, self._session, request)
+        response = await self._admission.call(self._wire, self._session, self._named(request))
         stream = cast(httpx.AsyncByteStream, response.stream)
         return httpx.Response(
             response.status_code,
@@ -52,6 +53,13 @@ class SessionTransport(httpx.AsyncBaseTransport):
         wire, self._wire = self._wire, None
         if wire is not None:
             await wire.aclose()
+
+    def _named(self, request: httpx.Request) -> httpx.Request:
+        """Make sure that it is for this session and no other, whatever its caller wrote into the query."""
+        if [part for part in request.url.query.split(b"&") if part.lower().startswith(b"identifier=")] == [self._identifier]:
+            return request
+        url = request.url.copy_set_param("identifier", self._session.identifier)
+        return httpx.Request(request.method, url, headers=request.headers, stream=request.stream, extensions=request.extensions)
 
     def _done(self) -> None:
         self._session.under_way -= 1

@@ -134,6 +134,7 @@ def _request(endpoint: SandboxEndpoint, asked: Asked, body: "_Body") -> httpx.Re
     base = httpx.URL(endpoint.base_url)
     url = base.copy_with(raw_path=base.raw_path.rstrip(b"/") + asked.target)
     headers = {name: value for name, value in asked.headers.items() if name not in _HOP} | dict(endpoint.headers)
+    headers["host"] = url.netloc.decode("ascii")
     timeout = httpx.Timeout(endpoint.timeout_seconds).as_dict()
     if body.whole is not None:
         headers.pop("content-length", None)
