@@ -57,6 +57,8 @@ class Container:
         self._directory = directory
         self._line = line
         self._reason: str | None = None
+        self.is_gone = False
+        """Whether the engine has confirmed, after an end, that nothing is left; its processes end in any case."""
         self.name = name
         """The engine's name for it."""
         self.socket_path = directory / "s"
@@ -87,22 +89,17 @@ class Container:
             self._reason = self._reason or reason
         return self._reason
 
-    async def end(self, reason: str) -> bool:
+    async def end(self, reason: str) -> None:
         """Kill and remove it with everything it has; repeating is harmless. Cancellation waits for it.
 
         Args:
             reason: Told to those who still use it.
-
-        Returns:
-            Whether the engine has confirmed that it is gone; its processes end in any case.
         """
         self._reason = self._reason or reason
         self._line.close()
-        is_gone = False
         with anyio.CancelScope(shield=True):
             await to_thread.run_sync(_remove_directory, self._directory)
-            is_gone = await remove(self._engine, self.name)
-        return is_gone
+            self.is_gone = await remove(self._engine, self.name)
 
     async def _look_why(self) -> str:
         """The engine takes a moment to notice an end."""

@@ -8,13 +8,13 @@ code has killed.
 import fcntl
 import os
 from collections.abc import Callable, Collection, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from .plan import LABEL_OWNER, LABEL_PLACE, Ownership
 
-_NEVER_STARTED = timedelta(minutes=10)
+_NEVER_STARTED_SECONDS = 600.0
 
 Verdict = Literal["keep", "orphan", "ask when it ended"]
 
@@ -49,7 +49,7 @@ def judge_container(
             return "ask when it ended"
         case "created":
             age = now - datetime.fromtimestamp(float(record.get("Created") or now.timestamp()), UTC)
-            return "orphan" if age > _NEVER_STARTED else "keep"
+            return "orphan" if age.total_seconds() > _NEVER_STARTED_SECONDS else "keep"
         case _:
             return "keep"
 

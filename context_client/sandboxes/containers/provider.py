@@ -37,7 +37,7 @@ _TICK_SECONDS = 1.0
 _SETTLE_SECONDS = 1.0
 _MAX_REASONS = 1000
 _MAX_DIRECTORY_BYTES = 90  # a socket's whole path may have 107
-_ENDED_FOR = timedelta(minutes=5)
+_ENDED_FOR_SECONDS = 300.0
 _ENFORCED = (
     ("places", "kernel"),
     ("open_files", "kernel"),
@@ -179,7 +179,7 @@ class ContainerSandboxes(anyio.AsyncContextManagerMixin):
             return await start_container(self._ground, name=name, directory=self._directory / str(next(self._slots)), marks=marks)
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await self._let_go(name, await remove(self._ground.engine, name))
+                self._let_go(name, await remove(self._ground.engine, name))
             raise
 
     async def _make_room(self) -> bool:
@@ -215,9 +215,10 @@ class ContainerSandboxes(anyio.AsyncContextManagerMixin):
         await self._end(running.container, reason)
 
     async def _end(self, container: Container, reason: str) -> None:
-        await self._let_go(container.name, await container.end(reason))
+        await container.end(reason)
+        self._let_go(container.name, container.is_gone)
 
-    async def _let_go(self, name: str, is_gone: bool) -> None:
+    def _let_go(self, name: str, is_gone: bool) -> None:
         self._names.discard(name)  # from now on the sweep takes it for abandoned
         if not is_gone:
             self._log.warning("The container %s could not be removed; it is tried again later.", name)
@@ -241,7 +242,7 @@ class ContainerSandboxes(anyio.AsyncContextManagerMixin):
                     state = (await engine.inspect(found))["State"]
                 except EngineRefused:
                     continue  # gone meanwhile
-                verdict = "orphan" if ended_before(state, now - _ENDED_FOR) else "keep"
+                verdict = "orphan" if ended_before(state, now - timedelta(seconds=_ENDED_FOR_SECONDS)) else "keep"
             if verdict == "orphan" and await remove(engine, found):
                 self._log.info("Removed the abandoned container %s.", found[:12])
 
