@@ -84,6 +84,7 @@ class Pump:
         self._outgoing = list(past.sent)
         self._last_out = past.sent[-1].seq if past.sent else 0
         self._offered = 0
+        self._evictions = 0
         self._changed = asyncio.Event()
         self._bodies = past.bodies
         self._reader = past.reader
@@ -238,7 +239,10 @@ class Pump:
         if reply.status in ("unknown_run", "wrong_generation") or (self._generation and reply.generation != self._generation):
             before = f" The last that was heard before: {self._fault}" if self._fault else ""
             raise SandboxLost(f"The sandbox was replaced while the agent was at work; its changes since then are lost.{before}")
-        if reply.status == "refused":
+        if reply.status == "busy" and self._evictions < _RELEASE_ATTEMPTS:
+            await self._make_room(reply.active_run)
+            return
+        if reply.status in ("refused", "busy"):
             raise SandboxUnavailable(f"The runner refused the run: {reply.detail}.")
         self._generation = reply.generation
         self._outgoing = [message for message in self._outgoing if message.seq > reply.ack]
@@ -246,6 +250,15 @@ class Pump:
             await self._receive(reply.messages)
         except (FrameError, Nonsense) as error:
             raise SandboxLost(f"The runner in the sandbox sent something that makes no sense: {error}") from error
+
+    async def _make_room(self, other: str) -> None:
+        """End the run of an earlier turn, given up while its sandbox did not answer: two turns of a conversation never overlap."""
+        self._evictions += 1
+        try:
+            await self._session.exchange(Exchange(run_id=other, messages=(Message(seq=1, kind="release"),)))
+        except SandboxUnavailable as error:
+            await self._be_patient(error)
+        self._offered = self._outgoing[0].seq - 1 if self._outgoing else self._last_out
 
     async def _receive(self, messages: tuple[Message, ...]) -> None:
         fresh: list[Message] = []

@@ -75,6 +75,12 @@ class Run:
 
     async def execute(self) -> None:
         """Carry the run out. Whatever goes wrong inside is part of the manifest, never an exception."""
+        try:
+            await self._execute()
+        finally:
+            await asyncio.to_thread(self._watching.close)
+
+    async def _execute(self) -> None:
         listener = asyncio.create_task(self._listen())
         ended = self._ended
         try:
@@ -96,10 +102,7 @@ class Run:
                 await listener
         if self._stop is not None and ended.reason in ("completed", "agent_error"):
             ended.reason, ended.detail = self._stop
-        try:
-            await self._finish()
-        finally:
-            await asyncio.to_thread(self._watching.close)
+        await self._finish()
 
     async def emit(self, event: Event) -> None:
         """Number an event, keep it for the log, and tell the service. Beyond some thousands, events are left out."""
@@ -197,7 +200,8 @@ class Run:
             yield has_started
         finally:
             has_started.set()
-            self._relay.calls = self._relay.ready = None
+            if self._relay.calls is self._calls:
+                self._relay.calls = self._relay.ready = None
             await asyncio.wait([base])
         base.result()
 

@@ -94,8 +94,8 @@ class Runner:
             await self._mailboxes.forget(run_id)  # its start may still be on the way, and must not begin it any more
         if start is None or await self._mailboxes.is_forgotten(run_id):
             return Reply(generation=self._generation, status="unknown_run", detail="nothing is known about this run here")
-        if any(not task.done() for task in self._tasks.values()):
-            return self._refusal("another run is active in this sandbox")
+        if active := next((other for other, task in self._tasks.items() if not task.done()), None):
+            return Reply(generation=self._generation, status="busy", detail="another run is active in this sandbox", active_run=active)
         try:
             plan = TurnPlan.model_validate(start.body["plan"])
         except (KeyError, ValidationError) as error:
@@ -114,6 +114,7 @@ class Runner:
             await asyncio.wait([work])
         finally:
             work.cancel()
+            await asyncio.wait([work])  # the next run must not meet what this one still clears away
         if (error := work.exception()) is not None:
             traceback.print_exception(error)
         if not mailbox.finished:

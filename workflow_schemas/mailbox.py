@@ -95,12 +95,13 @@ class Reply(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     generation: str = Field(description="Marker of this sandbox; made once when the runner first starts in it.")
-    status: Literal["ok", "superseded", "unknown_run", "wrong_generation", "refused"] = Field(
+    status: Literal["ok", "superseded", "unknown_run", "wrong_generation", "busy", "refused"] = Field(
         "ok",
         description="`superseded`: a newer exchange took over the wait. `unknown_run`: nothing is known here about the run and no "
-        "`start` came with it. `wrong_generation`: this is another sandbox. `refused`: see detail.",
+        "`start` came with it. `wrong_generation`: this is another sandbox. `busy`: another run is active. `refused`: see detail.",
     )
     detail: str = Field("", description="More about a status that is not `ok`.")
+    active_run: str = Field("", description="With `busy`: the run that is active; a `release` of it makes room.")
     ack: int = Field(0, ge=0, description="Highest number of the service's messages that the runner has stored.")
     messages: tuple[Message, ...] = Field((), description="Messages of the runner after the acknowledged number.")
     more: bool = Field(False, description="True when further messages are waiting for the next exchange.")

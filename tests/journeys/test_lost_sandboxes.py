@@ -23,7 +23,7 @@ from orchestration_service.keeper import Pace
 from orchestration_service.model_routes import ModelRoutes
 from orchestration_service.scripted.app import ScriptedModel
 from orchestration_service.scripted.endpoint import serve
-from orchestration_service.scripted.script import Script
+from orchestration_service.scripted.script import Rule, Script
 from orchestration_service.settings import load_settings
 from tests.journeys.replicas import files_of, receipt
 from tests.stage import bash, says
@@ -32,6 +32,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
 INSTANCE, KEY = "11111111-2222-3333-4444-555555555555", "a-key-for-the-test"
 STEPS = (bash("echo one > one.txt"), bash("sleep 3; echo two > two.txt", delay_seconds=0.2), says("Both are written."))
+TWO = Script(name="two", steps=STEPS)
 
 
 @dataclass
@@ -91,8 +92,8 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(folder: Path, pace: Pace) -> AsyncIterator[Scene]:
-    model = ScriptedModel(Script(name="two", steps=STEPS))
+async def scene(folder: Path, pace: Pace, script: Script = TWO) -> AsyncIterator[Scene]:
+    model = ScriptedModel(script)
     embedded = EmbeddedSettings(folder=folder / "context", instance_id=INSTANCE, api_key=SecretStr(KEY))
     user = UserIdentity(name="Ann", user_name="ann@example.com", upn="ann@example.com")
     async with (
@@ -129,6 +130,23 @@ async def test_a_result_that_comes_late_takes_the_place_of_the_failure(tmp_path:
     assert any("came late" in remark for remark in told.remarks)
     assert told.patch_proven
     assert "turn-001-workspace.tar" in files_of(late)
+
+
+async def test_the_next_message_takes_the_sandbox_of_a_turn_that_was_given_up(tmp_path: Path) -> None:
+    """The earlier agent still works there when the way is open again; it is ended, and the next turn has the sandbox for itself."""
+    rule = Rule(pattern="Write now", steps=(bash("sleep 2"), says("Written.")))
+    script = Script(name="long", steps=(bash("sleep 100"), says("Never.")), rules=(rule,))
+    async with scene(tmp_path, Pace(patience=1.0, late=(60.0,)), script) as play:
+        first = await play.caller.start(play.caller.completion("c", "Write.", [], model="claude-sonnet-4-5"))
+        while not play.model.received:
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.5)
+        play.road.close()
+        assert (await play.ended(first))["status"] == "Failed"
+        play.road.is_closed = False
+        second = await play.caller.start(play.caller.completion("c", "Write now.", [], model="claude-sonnet-4-5"))
+        ended = await play.ended(second)
+    assert (ended["status"], ended["result"]["completion"].splitlines()[0]) == ("Completed", "Written.")
 
 
 async def content(caller: Caller, artifact: dict[str, Any]) -> bytes:

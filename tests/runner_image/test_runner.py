@@ -114,7 +114,7 @@ async def test_one_run_at_a_time(stage: Stage) -> None:
     async with stage.runner() as runner:
         await ask(runner, starting())
         refused = await ask(runner, starting("run-other-one"))
-        assert (refused.status, refused.detail) == ("refused", "another run is active in this sandbox")
+        assert (refused.status, refused.active_run) == ("busy", RUN)
 
 
 async def test_releasing_an_active_run_ends_it(stage: Stage) -> None:
