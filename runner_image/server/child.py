@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from .results import encode_results, result_names
+from .results import Encoded, encode_results, result_names
 
 FILENAME = "<code>"
 """The name that executed code has in tracebacks."""
@@ -93,17 +93,20 @@ def _run(code: str, report_fd: int, data: Path) -> int:
     sys.modules["__main__"] = module
     sys.argv = [""]
     gc.enable()
-    results: dict[str, str] = {}
+    encoded = Encoded({}, [])
 
     def execute() -> None:
+        nonlocal encoded
         tree = ast.parse(code, FILENAME)
         names = result_names(tree)
         exec(compile(tree, FILENAME, "exec"), module.__dict__)
-        results.update(encode_results(names, module.__dict__, data))
+        encoded = encode_results(names, module.__dict__, data)
 
     failure = _attempt(execute, code)
     failure = _attempt(_finish, code) or failure
-    report = {"results": {} if failure else results, "failure": failure}
+    if failure:
+        encoded = Encoded({}, [])
+    report = {"results": encoded.results, "hints": encoded.hints, "failure": failure}
     with open(report_fd, "wb") as file:
         file.write(json.dumps(report).encode())
     return 1 if failure else 0

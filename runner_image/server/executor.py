@@ -206,17 +206,22 @@ def _judge(ended: dict[str, object], stopped: str | None, report: dict[str, obje
     failure = stopped or _failure(ended, report)
     if failure:
         return Outcome(results={}, output=output, error=f"{failure}\n{errors}" if errors else failure)
-    results = (report or {}).get("results")
-    if not isinstance(results, dict):
-        results = {}
+    results, hints = (report or {}).get("results"), (report or {}).get("hints")
+    if not isinstance(results, dict) or not isinstance(hints, list):
+        results, hints = {}, []
     # On success stderr (warnings, progress bars) goes below the output: the stock tool takes any text in `error` for a
-    # failure and would throw the output away.
-    separator = "" if not output or output.endswith("\n") else "\n"
+    # failure and would throw the output away. For the same reason hints are no errors.
     return Outcome(
         results={str(name): str(text) for name, text in results.items()},
-        output=output + separator + errors if errors else output,
+        output=_below(_below(output, errors), "".join(f"{hint}\n" for hint in hints)),
         error="",
     )
+
+
+def _below(text: str, more: str) -> str:
+    """Put more text on lines of its own."""
+    separator = "" if not more or not text or text.endswith("\n") else "\n"
+    return text + separator + more
 
 
 def _failure(ended: dict[str, object], report: dict[str, object] | None) -> str | None:

@@ -92,7 +92,7 @@ async def test_what_looks_like_a_secret_is_not_in_the_environment(serve: Serve, 
     ("value", "text"),
     [
         pytest.param("datetime.date(2026, 1, 2)", '"2026-01-02"', id="date"),
-        pytest.param("decimal.Decimal('1.10')", '"1.10"', id="decimal"),
+        pytest.param("decimal.Decimal('1.10')", "1.1", id="decimal"),
         pytest.param("uuid.UUID(int=1)", '"00000000-0000-0000-0000-000000000001"', id="uuid"),
         pytest.param("{3, 1}", "[1, 3]", id="set"),
         pytest.param("b'ab'", '"ab"', id="bytes"),
