@@ -22,6 +22,7 @@ from context_client.pools.settings import DynamicSessionsSettings
 _LONGEST_PAUSE_SECONDS = 30.0  # a pool may ask for more; the head of the line looks again all the same
 _REFUSED_PAUSE_SECONDS = 30.0
 _SHORTEST_PAUSE_SECONDS = 0.02
+_ESTIMATE_LASTS_SECONDS = 1.0
 
 
 class Admission:
@@ -42,6 +43,8 @@ class Admission:
         self._observer = observer
         self._clock = clock
         self.line = WaitingLine()
+        self._frees_up: list[float] = []
+        self._frees_up_until = 0.0
 
     async def call(self, wire: httpx.AsyncBaseTransport, session: Session, request: httpx.Request) -> httpx.Response:
         """Send a request to the session's sandbox, getting it a slot first if it has none.
@@ -178,7 +181,10 @@ class Admission:
         if self._observer is None:
             return
         now = self._clock()
-        frees_up = sorted(seconds for state in self._pools for seconds in state.frees_up(now))
+        if now >= self._frees_up_until:  # hundreds may be told at once, and a second more or less is no matter
+            self._frees_up = sorted(seconds for state in self._pools for seconds in state.frees_up(now))
+            self._frees_up_until = now + _ESTIMATE_LASTS_SECONDS
+        frees_up = self._frees_up
         place = max(position, 1)
         news = Waiting(
             session_id=session.session_id,

@@ -83,7 +83,7 @@ class WaitingLine:
         try:
             with anyio.move_on_after(wait_seconds):
                 while True:
-                    position = self._waiters.index(waiter) + 1
+                    position = bisect.bisect_left(self._waiters, waiter) + 1
                     told(position)
                     if position > 1:
                         await waiter.moved.wait()

@@ -8,12 +8,12 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from context_client.pools.tokens import AUDIENCE, PoolToken
 
-_HEADER = {"alg": "HS256", "typ": "JWT"}
+_HEADER: Mapping[str, str] = {"alg": "HS256", "typ": "JWT"}
 _LIFETIME_SECONDS = 3600.0
 _LEEWAY_SECONDS = 300.0  # what Microsoft's own validators grant
 

@@ -45,8 +45,8 @@ class PoolState:
             session.lose()
 
     def frees_up(self, now: float) -> list[float]:
-        """In how many seconds each slot of ours becomes free at the earliest, soonest first."""
-        return sorted(session.expires_in(now) for session in self.sessions)
+        """In how many seconds each slot of ours becomes free at the earliest."""
+        return [session.expires_in(now) for session in self.sessions]
 
     def describe(self) -> str:
         """Say how it is, for a message."""

@@ -1,17 +1,18 @@
 """What can be chosen about session pools: the provider's own slice of the settings."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from context_client.embedded.azure_settings import AccountAddress
 
-_SHORTEST_KEY = 16
+SHORTEST_KEY = 16
+"""Bytes of a key for identifiers, at least."""
 
 
 def _long_enough(value: SecretStr) -> SecretStr:
-    if len(value.get_secret_value().encode()) < _SHORTEST_KEY:
-        raise ValueError(f"must have at least {_SHORTEST_KEY} bytes; make one with: openssl rand -hex 32")
+    if len(value.get_secret_value().encode()) < SHORTEST_KEY:
+        raise ValueError(f"must have at least {SHORTEST_KEY} bytes; make one with: openssl rand -hex 32")
     return value
 
 
@@ -25,10 +26,6 @@ class SessionPool(BaseModel):
         description="Its management endpoint (`properties.poolManagementEndpoint`), with its path if it has one."
     )
     region: str = Field(default="", description="Where it is; for figures and messages only.")
-    kind: Literal["custom-container", "code-interpreter"] = Field(
-        default="custom-container",
-        description="Which routes it has: those of our image, or those of the platform's own Python sandbox.",
-    )
     priority: int = Field(default=0, ge=0, description="Pools with a lower number are asked first; among equals sessions are spread.")
     max_sessions: int = Field(default=10, ge=1, description="Its `maxConcurrentSessions`: the weight with which sessions are spread.")
     cooldown_seconds: float = Field(
@@ -48,7 +45,7 @@ class DynamicSessionsSettings(BaseModel):
     api_version: str = Field(default="2024-10-02-preview", min_length=1, description="`api-version` of every call.")
     wait_seconds: float = Field(default=300.0, ge=0, description="How long a session waits for a free slot before it is refused.")
     retry_seconds: float = Field(default=2.0, gt=0, description="Pause between two asks of a full pool that names none itself.")
-    unreachable_seconds: float = Field(default=30.0, ge=0, description="How long to go on asking when no pool answers at all.")
+    unreachable_seconds: float = Field(default=60.0, ge=0, description="How long to go on asking when no pool answers at all.")
     connect_seconds: float = Field(default=10.0, gt=0, description="How long one attempt to connect may take.")
     call_seconds: float = Field(
         default=600.0, gt=0, le=1800, description="How long one call may take, waiting for a slot not counted; pools cut at 1801."
