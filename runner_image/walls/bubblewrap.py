@@ -155,10 +155,11 @@ def _system_mounts() -> list[str]:
 def _shell_script() -> str:
     """Return the program that the CLI puts before each shell command; the command is its first argument."""
     # the CLI's own messaging socket would let a command speak to the agent as if it were a person
-    hidden = " ".join(f"--unsetenv {name}" for name in HIDDEN)
-    line = (
+    hidden = " ".join(f"-u {name}" for name in HIDDEN)
+    line = (  # not `--unsetenv`: a command can read what bubblewrap itself was started with as /proc/1/environ
+        f"/usr/bin/env {hidden} "
         f"{_TOOLS}/bwrap --die-with-parent --unshare-user --disable-userns --unshare-pid --unshare-ipc --dev-bind / / --proc /proc "
-        f"--size 4096 --tmpfs /run --remount-ro /run --size 4096 --tmpfs /tmp/cc-socks --remount-ro /tmp/cc-socks {hidden}"
+        f"--size 4096 --tmpfs /run --remount-ro /run --size 4096 --tmpfs /tmp/cc-socks --remount-ro /tmp/cc-socks"
     )
     return (
         "#!/bin/sh\n"

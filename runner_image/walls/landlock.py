@@ -21,7 +21,6 @@ from runner_image.places import Places, agent_cli
 from runner_image.walls import launcher
 from runner_image.walls.wall import HIDDEN, LINKS, PASSED, SYSTEM, View, WallLevel, base_environment
 
-_MORE_OF_THE_SYSTEM: Sequence[str] = ("/etc/localtime", "/etc/ssl/certs", "/etc/ssl/openssl.cnf")
 _DEVICES: Sequence[str] = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
 
 Rule = tuple[str, str]
@@ -147,9 +146,10 @@ def _empty_environment(passed: Sequence[str]) -> list[str]:
 
 
 def _system_rules() -> list[Rule]:
-    rules = [(path, "run") for path in (*SYSTEM, *LINKS, *_MORE_OF_THE_SYSTEM, sys.base_prefix)]
+    rules = [(path, "run") for path in (*SYSTEM, *LINKS, sys.base_prefix)]
     rules += [(f"/dev/{name}", "device") for name in _DEVICES]
-    return [*rules, ("/dev/shm", "write"), ("/proc", "read")]  # named semaphores have no other place
+    # named semaphores have no other place than /dev/shm; a program that may not read a file of /etc, where others find none, gives up
+    return [*rules, ("/dev/shm", "write"), ("/proc", "read"), ("/etc", "read")]
 
 
 def _around(folder: Path, hidden: Sequence[Path], right: str) -> list[Rule]:

@@ -115,6 +115,7 @@ def _keep(specification: Mapping[str, object], program: Sequence[str], alive: in
     _prctl(kernel, _NO_NEW_PRIVILEGES, 1)
     _prctl(kernel, _SUBREAPER, 1)
     _prctl(kernel, _DUMPABLE, 0)
+    _give_up_capabilities(kernel)
     _enter(kernel, ())
     _prove(front)
     keeper = os.getpid()
@@ -217,6 +218,13 @@ def _done(result: int, what: str) -> int:
 
 def _prctl(kernel: ctypes.CDLL, option: int, value: int, address: ctypes.c_void_p | None = None) -> None:
     _done(kernel.prctl(option, ctypes.c_ulong(value), address, None, None), f"prctl {option}")
+
+
+def _give_up_capabilities(kernel: ctypes.CDLL) -> None:
+    """Drop what root or a generous container may have: some of it reads the environment of a process whatever Landlock says."""
+    version, pid, none = 0x20080522, 0, 0
+    header, sets = struct.pack("=Ii", version, pid), struct.pack("=6I", *(none,) * 6)
+    _done(kernel.capset(header, sets), "capset")
 
 
 def _enter(kernel: ctypes.CDLL, rules: Sequence[tuple[str, int]]) -> None:
