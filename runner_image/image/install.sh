@@ -10,13 +10,17 @@ pip_install() { # TARGET LOCK
 }
 
 folder=$2
+system=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 pip_install /opt/claude-code/site-packages "$folder/requirements.lock"
 case $1 in
   plain) ;;
-  data) pip_install "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" "$folder/data.lock" ;;
+  data) pip_install "$system" "$folder/data.lock" ;;
   *) echo "install.sh: the variant is 'plain' or 'data', not '$1'" >&2 && exit 2 ;;
 esac
 rm -rf /opt/claude-code/site-packages/bin
+# for code that somebody else's server runs without our environment; the agent, for whom /opt does not exist, sees none of it
+mkdir -p "$system"
+printf '%s\n' /opt/claude-code/src /opt/claude-code/site-packages >"$system/claude-code.pth"
 chmod -R a+rX,go-w /opt/claude-code /usr/local
 for place in /opt/claude-code /usr/local/lib; do
   # without times, so that equal packages give equal layers; some packages ship files for other versions of Python

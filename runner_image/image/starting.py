@@ -17,9 +17,10 @@ from types import MappingProxyType
 USER = 10001
 LISTEN = "/run/listen"
 SOCKET = "server.sock"
-_MEBIBYTES: Mapping[str, int] = MappingProxyType(
+MEBIBYTES: Mapping[str, int] = MappingProxyType(
     {"/mnt/data": 640, "/workspace": 768, "/outputs": 256, "/run/claude-code": 512, "/tmp": 256, "/home/agent": 64}
 )
+SHARED_MEMORY = 64
 _START_SECONDS = 60.0
 
 
@@ -32,8 +33,8 @@ def run_words(*, listen: Path, user: int = USER, more: tuple[str, ...] = ()) -> 
         more: Further options.
     """
     words = ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--network", "none"]
-    words += ["--user", f"{user}:{user}", "--pids-limit", "512", "--memory", "2g", "--shm-size", "64m"]
-    for place, mebibytes in _MEBIBYTES.items():
+    words += ["--user", f"{user}:{user}", "--pids-limit", "512", "--memory", "2g", "--shm-size", f"{SHARED_MEMORY}m"]
+    for place, mebibytes in MEBIBYTES.items():
         words += ["--tmpfs", f"{place}:uid={user},gid={user},mode=0700,size={mebibytes}m,exec"]  # noexec is the engine's default
     words += ["--volume", f"{listen}:{LISTEN}", "--env", f"CLAUDE_CODE_SERVER_UDS={LISTEN}/{SOCKET}"]
     return (*words, *more)

@@ -56,12 +56,13 @@ def find_engine() -> str:
     raise NoEngine("neither docker nor podman answers here")
 
 
-def build_image() -> str:
+def build_image(*, variant: str = "plain") -> str:
     """Build the image of this checkout and return its name; some seconds if nothing has changed, minutes on a new machine."""
-    words = [str(ROOT / "runner_image/image/build.sh"), "--tag", TAG]
+    tag = TAG if variant == "plain" else f"{TAG}-{variant}"
+    words = [str(ROOT / "runner_image/image/build.sh"), "--tag", tag, "--variant", variant]
     done = subprocess.run(words, env={**os.environ, "PYTHON": sys.executable}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return TAG
+    return tag
 
 
 @contextmanager

@@ -125,6 +125,11 @@ def test_cli_is_the_one_of_the_pinned_sdk(sandbox: Container) -> None:
     assert told.split()[0] == known.strip()
 
 
+def test_our_packages_are_found_without_our_environment(sandbox: Container) -> None:
+    """Where a platform runs its own server in the container, its executions may start with an empty environment."""
+    assert sandbox.run("env", "-i", "/usr/bin/python3", "-c", "import runner_image.direct, runner_image.exchange").returncode == 0
+
+
 async def test_the_first_process_reaps(run: Run) -> None:
     """What leaves its parent behind becomes a child of the first process, and no zombie."""
     assert await run(ORPHAN) == 1
