@@ -73,7 +73,7 @@ def labels(instance_id: str, ownership: Ownership, session: str, created: dateti
 
 
 def container_config(
-    settings: ContainerSandboxSettings, *, image_id: str, meeting_directory: str, marks: Mapping[str, str]
+    settings: ContainerSandboxSettings, *, image_id: str, meeting_directory: str, marks: Mapping[str, str], is_podman: bool = False
 ) -> dict[str, Any]:
     """Build the engine's request for one container, in the words of Docker's API.
 
@@ -82,6 +82,7 @@ def container_config(
         image_id: The image, by content.
         meeting_directory: The directory with the handshake's socket, on the host.
         marks: The labels.
+        is_podman: Whether Podman is asked, which does not take every option of a tmpfs.
     """
     command = first_words(settings.python, server_words(settings))
     return {
@@ -98,11 +99,11 @@ def container_config(
         "AttachStdin": False,
         "OpenStdin": False,
         "Tty": False,
-        "HostConfig": _host_config(settings, meeting_directory),
+        "HostConfig": _host_config(settings, meeting_directory, _tmpfs_options(settings, is_podman)),
     }
 
 
-def _host_config(settings: ContainerSandboxSettings, meeting_directory: str) -> dict[str, Any]:
+def _host_config(settings: ContainerSandboxSettings, meeting_directory: str, tmpfs: str) -> dict[str, Any]:
     limits = settings.limits
     return {
         "NetworkMode": "none",
@@ -122,7 +123,7 @@ def _host_config(settings: ContainerSandboxSettings, meeting_directory: str) -> 
             {"Name": "core", "Soft": 0, "Hard": 0},
         ],
         "ShmSize": limits.places[SHARED_MEMORY],
-        "Tmpfs": {place: _tmpfs(size, settings) for place, size in limits.places.items() if _in_memory(place, limits)},
+        "Tmpfs": {place: f"{tmpfs},size={size}" for place, size in limits.places.items() if _in_memory(place, limits)},
         "Mounts": [
             {"Type": "bind", "Source": meeting_directory, "Target": MEETING_PLACE, "ReadOnly": True},
             *(_volume(place, limits.places[place]) for place in sorted(limits.on_disk)),
@@ -137,9 +138,10 @@ def _in_memory(place: str, limits: ContainerLimits) -> bool:
     return place not in limits.on_disk and place != SHARED_MEMORY
 
 
-def _tmpfs(size: int, settings: ContainerSandboxSettings) -> str:
-    owner = f"uid={settings.user},gid={settings.user},mode=0700"
-    return f"rw,exec,nosuid,nodev,size={size},nr_inodes={settings.limits.files},{owner}"
+def _tmpfs_options(settings: ContainerSandboxSettings, is_podman: bool) -> str:
+    """Podman gives a tmpfs no owner and no number of files (4.3 refuses both); its only user is ours, and memory bounds the files."""
+    owner = "mode=1777" if is_podman else f"uid={settings.user},gid={settings.user},mode=0700,nr_inodes={settings.limits.files}"
+    return f"rw,exec,nosuid,nodev,{owner}"
 
 
 def _volume(place: str, size: int) -> dict[str, Any]:

@@ -38,14 +38,6 @@ _SETTLE_SECONDS = 1.0
 _MAX_REASONS = 1000
 _MAX_DIRECTORY_BYTES = 90  # a socket's whole path may have 107
 _ENDED_FOR_SECONDS = 300.0
-_ENFORCED = (
-    ("places", "kernel"),
-    ("open_files", "kernel"),
-    ("processes", "kernel"),
-    ("memory", "kernel"),
-    ("files", "kernel"),
-    ("cpu", "kernel"),
-)
 
 Key = tuple[str, str]
 
@@ -88,8 +80,9 @@ class ContainerSandboxes(anyio.AsyncContextManagerMixin):
         settings = self._settings
         async with AsyncExitStack() as stack:
             engine = await stack.enter_async_context(open_engine(settings.engine_url, settings.engine_patience_seconds))
-            self._ground = Ground(engine=engine, settings=settings, image_id=await _usable_image(engine, settings))
-            self._facts = await self._find_facts(engine)
+            image_id, version = await _usable_image(engine, settings), await engine.version()
+            self._ground = Ground(engine=engine, settings=settings, image_id=image_id, is_podman=version.startswith("Podman"))
+            self._facts = _facts(self._ground, version)
             self._directory = await stack.enter_async_context(open_run_directory(settings.run_directory))
             if len(os.fsencode(self._directory)) > _MAX_DIRECTORY_BYTES:
                 raise SandboxUnavailable(
@@ -257,17 +250,21 @@ class ContainerSandboxes(anyio.AsyncContextManagerMixin):
             except (EngineSilent, EngineRefused) as error:
                 self._log.warning("Ended containers may be left; the next start removes them. %s", error)
 
-    async def _find_facts(self, engine: Engine) -> ContainerFacts:
-        return ContainerFacts(
-            kind="container",
-            version=await engine.version(),
-            image=self._settings.image,
-            image_id=self._ground.image_id,
-            network="none",
-            separate_user=self._settings.user != os.geteuid(),
-            limits=self._settings.limits,
-            enforced=dict(_ENFORCED),
-        )
+
+def _facts(ground: Ground, version: str) -> ContainerFacts:
+    enforced = dict.fromkeys(("places", "open_files", "processes", "memory", "files", "cpu"), "kernel")
+    if ground.is_podman:
+        enforced["files"] = "kernel, by the memory they take"
+    return ContainerFacts(
+        kind="container",
+        version=version,
+        image=ground.settings.image,
+        image_id=ground.image_id,
+        network="none",
+        separate_user=ground.settings.user != os.geteuid(),
+        limits=ground.settings.limits,
+        enforced=enforced,
+    )
 
 
 async def _usable_image(engine: Engine, settings: ContainerSandboxSettings) -> str:

@@ -4,6 +4,7 @@ It holds this interpreter, the few packages the server imports, this checkout's 
 """
 
 import importlib.util
+import json
 import re
 import shutil
 import subprocess
@@ -38,7 +39,8 @@ def small_image(api: Any) -> Iterator[str]:
         _pack(file)
         file.seek(0)
         repository, _, tag = name.partition(":")
-        api.import_image_from_data(file, repository=repository, tag=tag, changes=[ENVIRONMENT])
+        said = api.import_image_from_data(file, repository=repository, tag=tag, changes=[ENVIRONMENT])
+    api.tag(json.loads(said.splitlines()[-1])["status"], repository, tag)  # Podman does not take the name before
     try:
         yield name
     finally:

@@ -1,5 +1,6 @@
 """The engine goes away and comes back: what runs goes on, what starts waits a while, what ends is removed later."""
 
+import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -59,9 +60,8 @@ async def _pump(source: ByteStream, target: ByteStream) -> None:
 
 @pytest.fixture
 async def switch(engine_api: Any, short_directory: Path, anyio_backend: str) -> AsyncIterator[Switch]:
-    engine = engine_api.base_url
-    path = "/var/run/docker.sock" if "localhost" in engine else engine.partition("://")[2]
-    switch = Switch(path, short_directory / "engine.sock")
+    address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    switch = Switch(address.partition("://")[2], short_directory / "engine.sock")
     async with await anyio.create_unix_listener(switch.path) as listener, anyio.create_task_group() as group:
         group.start_soon(listener.serve, switch.pass_on)
         yield switch

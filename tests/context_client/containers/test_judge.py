@@ -36,8 +36,13 @@ def test_the_request_opens_nothing() -> None:
     assert host["Memory"] == host["MemorySwap"] == SETTINGS.limits.memory_bytes
     assert (host["PidsLimit"], host["NanoCpus"]) == (512, 2_000_000_000)
     assert {*host["Tmpfs"], "/dev/shm"} == WRITABLE_PLACES.keys()
-    assert all("nosuid,nodev,size=" in options for options in host["Tmpfs"].values())
+    assert all("nosuid,nodev,uid=10001" in options and ",size=" in options for options in host["Tmpfs"].values())
     assert (config["User"], config["Env"]) == ("10001:10001", [])
+
+
+def test_podman_is_asked_for_what_it_takes() -> None:
+    config = container_config(SETTINGS, image_id="1", meeting_directory="/meet", marks={}, is_podman=True)
+    assert not [options for options in config["HostConfig"]["Tmpfs"].values() if "nr_inodes" in options or "uid=" in options]
 
 
 def test_a_place_on_disk_is_a_volume_with_a_size() -> None:
