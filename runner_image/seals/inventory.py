@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import itemgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -79,7 +80,7 @@ class Inventory:
         index = self.parent.index
         self.chain = (*index.chain, SealReference(turn_number=index.turn_number, index_sha256=self.parent.index_sha256))
         if self.device is not None:
-            self._before = {entry[0]: entry for entry in index.entries}
+            self._before = dict(zip(map(itemgetter(0), index.entries), index.entries, strict=True))
 
     def miss(self, path: str, reason: str) -> None:
         """Note what is left out; names of many are shortened to a number, because a hostile tree may have millions."""
@@ -101,6 +102,7 @@ class Inventory:
         stamps = self.parent.stamps if self.parent and before else _NONE
         if seen is not None and text_above.rstrip("/") not in seen.folders:
             stamps = _NONE
+        opened, kept = seen.opened if seen is not None else None, self.stamps
         for name, status in children:
             if len(entries) >= limit:
                 self.miss(above + name, f"the tree has more than {limit} entries")
@@ -110,10 +112,10 @@ class Inventory:
             if stamp is not None and stamp == (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns):
                 entry = before[path]
                 same = status.st_dev == device and status.st_mode == _REGULAR | entry[2]
-                quiet = seen is None or (status.st_nlink == 1 and path not in seen.opened)
+                quiet = opened is None or (path not in opened and status.st_nlink == 1)
                 if same and (quiet or self._still(path, Found(above + name, name, folder, status))):
                     self._bytes += entry[4]
-                    self.stamps[path] = stamp
+                    kept[path] = stamp
                     entries.append(entry)
                     continue
             self._take(path, Found(above + name, name, folder, status))
@@ -189,7 +191,7 @@ class Inventory:
             return _Place(0, 0)
         if self._old_places is None:  # only now: in most turns of a large tree hardly a file is read
             entries = self.parent.index.entries if self.parent else ()
-            self._old_places = {entry[5]: entry for entry in entries if entry[4]}
+            self._old_places = dict(zip(map(itemgetter(5), entries), entries, strict=True))
         old = self._old_places.get(sha256)
         return _Place(old.seal, old.start) if old and old.kind == "file" else self._new_places.get(sha256)
 

@@ -8,7 +8,6 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -32,7 +31,7 @@ class Content(NamedTuple):
     end: int
     """Where they end."""
 
-    entries: tuple[SealEntry, ...]
+    entries: Sequence[SealEntry]
     """The files; at least one, all of the same size and SHA-256."""
 
 
@@ -210,13 +209,18 @@ def _contents(index: SealIndex, seals: Sequence[SealHead]) -> list[list[Content]
     ends = [0] * len(seals)
     files = [entry for entry in index.entries if entry[1] == "file" and entry[4]]
     files.sort(key=itemgetter(6, 7))
-    for (position, start), group in groupby(files, itemgetter(6, 7)):
-        first, *others = group
-        size, content = first[4], first[5]
-        if start < ends[position] or any((other.size, other.content) != (size, content) for other in others):
-            raise SealError(f"the index contradicts itself about where {first.path[:80]!r} lies")
+    group: list[SealEntry] = []
+    before: tuple[int, int, int, str] | None = None
+    for entry in files:
+        path, _, _, _, size, sha256, position, start = entry
+        if (position, start, size, sha256) == before:
+            group.append(entry)
+            continue
+        if start < ends[position]:
+            raise SealError(f"the index contradicts itself about where {path[:80]!r} lies")
+        before, group = (position, start, size, sha256), [entry]
         ends[position] = start + size
-        contents[position].append(Content(start, start + size, (first, *others)))
+        contents[position].append(Content(start, start + size, group))
     for end, seal in zip(ends, seals, strict=True):
         if end > seal.stream_bytes:
             raise SealError(f"the seal of turn {seal.turn_number} holds less than a later one expects of it")
