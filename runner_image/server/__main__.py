@@ -45,7 +45,10 @@ def _listen(settings: ServerSettings) -> socket.socket:
         settings.uds.unlink(missing_ok=True)
         listener.bind(str(settings.uds))
     else:
-        listener = socket.create_server((settings.host, settings.port))
+        try:
+            listener = socket.create_server((settings.host, settings.port))
+        except PermissionError:
+            sys.exit(f"port {settings.port} is not open to this user; set CLAUDE_CODE_SERVER_PORT, and the pool's target port, above 1023")
     listener.listen(1024)
     return listener
 

@@ -145,6 +145,14 @@ def test_the_health_check_finds_the_port(engine: str, image: str) -> None:
         assert made.run("sh", HEALTH).returncode == 0
 
 
+def test_a_port_that_this_user_may_not_have_is_told(engine: str, image: str) -> None:
+    """The platform's target port is 80 unless told otherwise, and not every engine opens that to users."""
+    closed = ("--network", "none", "--sysctl", "net.ipv4.ip_unprivileged_port_start=1024")
+    done = engine_call(engine, "run", "--rm", *closed, image)
+    assert done.returncode == 1
+    assert "CLAUDE_CODE_SERVER_PORT" in done.stderr
+
+
 def test_ends_when_told(engine: str, image: str) -> None:
     with container(engine, image) as made:
         engine_call(engine, "stop", "--time", "20", made.name)
