@@ -65,7 +65,7 @@ class Admission:
             await heard.response.aclose()
             await self._slot_again(wire, session, heard, placings)
             if not is_repeatable(request):
-                return httpx.Response(429, request=request)  # there is a slot by now; its caller repeats with a new body
+                return httpx.Response(429, stream=httpx.ByteStream(b""))  # there is a slot by now; its caller repeats with a new body
             return (await self._send(wire, session, request)).response
         except BaseException:
             session.under_way -= 1
@@ -147,7 +147,7 @@ class Admission:
     async def _send(self, wire: httpx.AsyncBaseTransport, session: Session, request: httpx.Request) -> Heard:
         state = session.place
         if state is None:  # lost while it waited for its turn to speak
-            return Heard(httpx.Response(429), "full", "its slot was given away", 0.0)
+            return Heard(httpx.Response(429, stream=httpx.ByteStream(b"")), "full", "its slot was given away", 0.0)
         began = self._clock()
         try:
             heard = await self._channel.send(wire, state.pool, request, has_slot=True)

@@ -16,6 +16,7 @@ from anyio import to_thread
 from context_client.embedded.provider import SandboxEndpoint
 from context_client.pools.admission import Admission
 from context_client.pools.channel import PoolChannel
+from context_client.pools.dialect import CodeInterpreterTransport
 from context_client.pools.identifiers import pool_identifier
 from context_client.pools.line import Observer
 from context_client.pools.metrics import PoolFigures
@@ -25,9 +26,10 @@ from context_client.pools.tokens import CachedTokens, TokenSource
 from context_client.pools.transport import SessionTransport
 
 _BASE_URL = "http://pool"  # never reached: the transport puts the pool's own address in its place
-_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=4, keepalive_expiry=60.0)
-_SWEEP_AT = 1000
-_FORGET_SECONDS = 3600.0
+_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=2, keepalive_expiry=60.0)
+_SWEEP_SECONDS = 30.0
+_FORGET_SECONDS = 60.0
+_LONGEST_EXECUTION_SECONDS = 220.0  # of code-interpreter pools
 
 
 class DynamicSessions(anyio.AsyncContextManagerMixin):
@@ -50,8 +52,9 @@ class DynamicSessions(anyio.AsyncContextManagerMixin):
             observer=observer,
             clock=anyio.current_time,
         )
-        self._sessions: dict[tuple[str, str], tuple[Session, SandboxEndpoint]] = {}
+        self._sessions: dict[tuple[str, str], tuple[Session, SandboxEndpoint, SessionTransport]] = {}
         self._transports: set[SessionTransport] = set()
+        self._swept = float("-inf")
         self._tls: ssl.SSLContext | bool = False
 
     @asynccontextmanager
@@ -74,8 +77,7 @@ class DynamicSessions(anyio.AsyncContextManagerMixin):
         key = (upn, session_id)
         known = self._sessions.get(key)
         if known is None:
-            if len(self._sessions) >= _SWEEP_AT:
-                await self._sweep()
+            await self._sweep()
             known = self._sessions[key] = self._open(session_id, upn)
         return known[1]
 
@@ -88,7 +90,7 @@ class DynamicSessions(anyio.AsyncContextManagerMixin):
         """Say how many sessions stand in the line."""
         return len(self._admission.line)
 
-    def _open(self, session_id: str, upn: str) -> tuple[Session, SandboxEndpoint]:
+    def _open(self, session_id: str, upn: str) -> tuple[Session, SandboxEndpoint, SessionTransport]:
         identifier = pool_identifier(self._key, upn=upn, session_id=session_id)
         session = Session(session_id=session_id, upn=upn, identifier=identifier, created=anyio.current_time())
         transport = SessionTransport(
@@ -99,21 +101,26 @@ class DynamicSessions(anyio.AsyncContextManagerMixin):
             clock=anyio.current_time,
         )
         self._transports.add(transport)
+        way: httpx.AsyncBaseTransport = transport
+        if self._settings.kind == "code-interpreter":
+            way = CodeInterpreterTransport(transport, execution_seconds=min(self._settings.call_seconds, _LONGEST_EXECUTION_SECONDS))
         endpoint = SandboxEndpoint(
             base_url=_BASE_URL,
-            transport=transport,
+            transport=way,
             params={"identifier": identifier, "api-version": self._settings.api_version},
             timeout_seconds=self._settings.wait_seconds + self._settings.call_seconds,
         )
-        return session, endpoint
+        return session, endpoint, transport
 
     async def _sweep(self) -> None:
-        """Forget sessions that nobody has used for long; their sandboxes are gone anyway."""
+        """Forget sessions without a slot, and close their connections; an identifier can be made again at any time."""
         now = anyio.current_time()
-        for key, (session, endpoint) in list(self._sessions.items()):
-            if not session.has_slot(now) and session.idle_seconds(now) > _FORGET_SECONDS:
+        if now < self._swept + _SWEEP_SECONDS:
+            return
+        self._swept = now
+        for key, (session, _, transport) in list(self._sessions.items()):
+            if not session.has_slot(now) and not session.admitting.locked() and session.idle_seconds(now) > _FORGET_SECONDS:
                 del self._sessions[key]
                 session.lose()
-                if isinstance(endpoint.transport, SessionTransport):
-                    self._transports.discard(endpoint.transport)
-                    await endpoint.transport.aclose()
+                self._transports.discard(transport)
+                await transport.aclose()

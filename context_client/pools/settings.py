@@ -1,6 +1,6 @@
 """What can be chosen about session pools: the provider's own slice of the settings."""
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
@@ -41,6 +41,10 @@ class DynamicSessionsSettings(BaseModel):
     pools: tuple[SessionPool, ...] = Field(min_length=1, description="The pools; any of them may take any session.")
     identifier_key: Annotated[SecretStr, AfterValidator(_long_enough)] = Field(
         description="Makes session identifiers unguessable; the same for all replicas, or they don't find each other's sandboxes."
+    )
+    kind: Literal["custom-container", "code-interpreter"] = Field(
+        default="custom-container",
+        description="Which routes the pools have: those of our image, or those of the platform's own Python sandbox.",
     )
     api_version: str = Field(default="2024-10-02-preview", min_length=1, description="`api-version` of every call.")
     wait_seconds: float = Field(default=300.0, ge=0, description="How long a session waits for a free slot before it is refused.")

@@ -36,7 +36,7 @@ class SessionTransport(httpx.AsyncBaseTransport):
             httpx.TransportError: As usual.
         """
         if int(request.headers.get("content-length", 0)) > self._upload_limit_bytes:
-            return self._too_large(request)
+            return self._too_large()
         if self._wire is None:
             self._wire = self._connect()
         response = await self._admission.call(self._wire, self._session, self._named(request))
@@ -65,12 +65,13 @@ class SessionTransport(httpx.AsyncBaseTransport):
         self._session.under_way -= 1
         self._session.last_used = self._clock()
 
-    def _too_large(self, request: httpx.Request) -> httpx.Response:
+    def _too_large(self) -> httpx.Response:
         if self._session.place is not None:
             self._session.place.counts.refused("too_large")
         message = f"the request body is longer than {self._upload_limit_bytes} bytes, the limit of session pools"
-        content = json.dumps({"error": {"code": "PayloadTooLarge", "message": message}})
-        return httpx.Response(413, headers={"content-type": "application/json"}, content=content, request=request)
+        body = json.dumps({"error": {"code": "PayloadTooLarge", "message": message}}).encode()
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+        return httpx.Response(413, headers=headers, stream=httpx.ByteStream(body))
 
 
 class _CountedStream(httpx.AsyncByteStream):

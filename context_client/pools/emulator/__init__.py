@@ -2,6 +2,7 @@
 
 from context_client.pools.emulator.app import PoolEmulator
 from context_client.pools.emulator.faults import Fault, Faults
+from context_client.pools.emulator.interpreter import InterpreterSandboxes
 from context_client.pools.emulator.settings import EmulatorSettings
 
-__all__ = ["EmulatorSettings", "Fault", "Faults", "PoolEmulator"]
+__all__ = ["EmulatorSettings", "Fault", "Faults", "InterpreterSandboxes", "PoolEmulator"]

@@ -1,5 +1,7 @@
 """Who gets a slot, and where."""
 
+from pathlib import Path
+
 import anyio
 import pytest
 
@@ -9,6 +11,11 @@ from tests.context_client.pools.conftest import World
 from tests.context_client.pools.test_provider import run
 
 pytestmark = pytest.mark.anyio
+
+
+def open_files() -> int:
+    """How many this process has."""
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 async def test_first_come_first_served(world: World) -> None:
@@ -116,3 +123,24 @@ async def test_a_cooldown_holds_the_slot_and_then_frees_it(world: World) -> None
             await run(two, "pass")
             assert anyio.current_time() - began >= 0.3
             assert await run(one, "import os\nprint(os.listdir())") == "[]\n"
+
+
+async def test_three_hundred_sessions_leave_nothing(world: World) -> None:
+    """Twenty slots for three hundred sessions: all are served, and no slot, place in the line or open file is left."""
+    before = open_files()
+    async with world.pool(max_sessions=20, cooldown_seconds=0.05) as pool:
+        async with world.provider(pool, cooldown=0.05, wait_seconds=60, retry_seconds=0.02) as sessions:
+            served: list[int] = []
+
+            async def turn(number: int) -> None:
+                async with world.client(sessions, f"session-{number}") as client:
+                    assert (await client.get("/files")).is_success
+                    served.append(number)
+
+            async with anyio.create_task_group() as group:
+                for number in range(300):
+                    group.start_soon(turn, number)
+            assert len(served) == 300
+            await anyio.sleep(0.1)
+            assert (sessions.waiting(), sessions.figures()[0].held, len(pool.emulator.slots)) == (0, 0, 0)
+    assert open_files() <= before + 5
