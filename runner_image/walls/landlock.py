@@ -76,10 +76,10 @@ class LandlockWall:
     ) -> list[str]:
         """Return the command line that runs a program behind the wall; see `Wall`."""
         view = self.view
-        Path(view.home).mkdir(mode=0o700, exist_ok=True)
+        Path(self._commands_temporary()).mkdir(mode=0o700, parents=True, exist_ok=True)
         rules = _system_rules()
-        rules += _around(self.places.workspace, hidden, "write" if writable else "run")
-        rules += [(view.outputs, "write" if writable else "run"), (view.home, "write"), (view.temporary, "write")]
+        rules += _around(self.places.workspace, hidden, "own" if writable else "run")
+        rules += [(view.outputs, "own" if writable else "run"), (view.home, "own"), (view.temporary, "write")]
         if scratch is not None:
             rules.append((str(scratch), "write"))
         if agent:
@@ -101,12 +101,22 @@ class LandlockWall:
         return wrapper
 
     def _shell_script(self) -> str:
-        """Return the program that the CLI puts before each shell command; the command is its first argument."""
+        """Return the program that the CLI puts before each shell command; the command is its first argument.
+
+        The CLI opens a socket for messages to the agent, in the folder for temporary files or not at all, and keeps the key to it with its
+        sessions. A command that had both would speak to the agent as if it were a person. So no socket can be made in that folder, and of
+        the CLI's configuration a command reads only what the CLI has it read.
+        """
         view = self.view
-        rules = [*_system_rules(), (view.config, "read")]
-        rules += [(place, "write") for place in (view.workspace, view.outputs, view.home, view.temporary)]
-        specification = {"folder": ".", "hidden": HIDDEN, "rules": rules}
+        rules = [*_system_rules(), (f"{view.config}/shell-snapshots", "read"), (view.temporary, "write")]
+        rules += [(place, "own") for place in (view.workspace, view.outputs, view.home)]
+        told = {"TMPDIR": self._commands_temporary()}
+        specification = {"folder": ".", "environment": told, "hidden": HIDDEN, "rules": rules}
         return f'#!/bin/sh\nexec {shlex.join(_launched(specification))} /bin/bash -c "$1"\n'
+
+    def _commands_temporary(self) -> str:
+        """Return where commands put temporary files: where they may make Unix sockets, which many a test needs."""
+        return f"{self.view.home}/tmp"
 
 
 async def find_landlock_wall(places: Places) -> LandlockWall:

@@ -29,7 +29,7 @@ NEEDED_ABI = 6
 
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446  # the same on every architecture
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE, _IOCTL_DEV = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14, 1 << 15
-_MAKE_CHAR, _MAKE_BLOCK = 1 << 6, 1 << 11
+_MAKE_CHAR, _MAKE_SOCK, _MAKE_BLOCK = 1 << 6, 1 << 9, 1 << 11
 _ALL_RIGHTS = (1 << 16) - 1
 _OF_A_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _ALL_TCP = 0b11
@@ -40,9 +40,10 @@ RIGHTS: Mapping[str, int] = {
     "read": _READ_FILE | _READ_DIR,
     "run": _EXECUTE | _READ_FILE | _READ_DIR,
     "device": _READ_FILE | _WRITE_FILE | _READ_DIR | _IOCTL_DEV,
-    "write": _ALL_RIGHTS & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEV),
+    "write": _ALL_RIGHTS & ~(_MAKE_CHAR | _MAKE_BLOCK | _MAKE_SOCK | _IOCTL_DEV),
+    "own": _ALL_RIGHTS & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEV),
 }
-"""What a rule of a specification may allow below its path."""
+"""What a rule of a specification may allow below its path; only what is `own` may hold Unix sockets."""
 
 _NO_NEW_PRIVILEGES, _SECCOMP, _SUBREAPER, _DEATH_SIGNAL, _DUMPABLE = 38, 22, 36, 1, 4
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
@@ -190,13 +191,12 @@ def _become(specification: Mapping[str, object], program: Sequence[str], keeper:
 
 
 def _environment(specification: Mapping[str, object]) -> dict[str, str]:
-    """Return the program's environment: what is given, and of ours what is named; or all of ours but what is hidden."""
-    given, passed, hidden = specification.get("environment"), specification.get("passed", ()), specification.get("hidden", ())
-    assert isinstance(passed, Sequence)
+    """Return the program's environment: what is given, and of ours what is passed, or all but what is hidden."""
+    given, passed, hidden = specification["environment"], specification.get("passed"), specification.get("hidden", ())
+    assert isinstance(given, dict)
     assert isinstance(hidden, Sequence)
-    if isinstance(given, dict):
-        return {**{name: os.environ[name] for name in passed if name in os.environ}, **given}
-    return {name: value for name, value in os.environ.items() if name not in hidden}
+    names = passed if isinstance(passed, Sequence) else [name for name in os.environ if name not in hidden]
+    return {**{name: os.environ[name] for name in names if name in os.environ}, **given}
 
 
 def _rules(specification: Mapping[str, object]) -> list[tuple[str, int]]:
