@@ -7,6 +7,7 @@ them may be repeated: a call is named here and started once, and events are fetc
 
 import re
 import uuid
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Self
 
@@ -43,6 +44,7 @@ class SessionProxy:
     Args:
         place: A pool's endpoint, or a provider that has one for each session.
         model: How the agent reaches its model; by default as the image is set up.
+        variables: More environment variables for calls, such as `CLAUDE_CODE_SIGN_IN`.
         token: Gives the pool's bearer token.
         upn: For providers that tell users apart.
         settings: How to ask.
@@ -53,6 +55,7 @@ class SessionProxy:
         place: SandboxEndpoint | SandboxProvider,
         *,
         model: ModelAccess | None = None,
+        variables: Mapping[str, str] | None = None,
         token: TokenSource | None = None,
         upn: str = "",
         settings: DirectSettings | None = None,
@@ -60,7 +63,7 @@ class SessionProxy:
         self._settings = settings or DirectSettings()
         provider = OneEndpoint(place) if isinstance(place, SandboxEndpoint) else place
         self._lines = Lines(provider, upn=upn, token=token, patience=self._settings.patience)
-        self._environment = (model or ModelAccess()).environment()
+        self._environment = dict(variables or {}) | (model or ModelAccess()).environment()
         self._generations: dict[str, str] = {}
 
     async def __aenter__(self) -> Self:

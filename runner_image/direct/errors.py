@@ -4,6 +4,7 @@ RunnerError
 └── DirectError
     ├── EndpointUnusable    no model endpoint is configured, or it cannot be reached
     ├── SandboxUnusable     the folders, the wall or the agent's program do not work here
+    ├── SignInFailed        the image's sign-in program did not succeed
     ├── AnotherAtWork       a detached call has not ended yet
     └── BadOrder            what was asked at the desk makes no sense
 """
@@ -21,6 +22,10 @@ class EndpointUnusable(DirectError):
 
 class SandboxUnusable(DirectError):
     """Something this path needs does not work here; nothing is run."""
+
+
+class SignInFailed(DirectError):
+    """The image's sign-in program could not be run, ended badly, or nobody confirmed it in time."""
 
 
 class AnotherAtWork(DirectError):

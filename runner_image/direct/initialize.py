@@ -7,6 +7,7 @@ from runner_image.direct.endpoint import find_endpoint
 from runner_image.direct.events import emit_done, emit_error, emit_progress
 from runner_image.direct.ground import cli_version, only_call, raise_wall
 from runner_image.direct.session_store import DEFAULT_TEAM, SessionState, SessionStore, direct_places
+from runner_image.direct.sign_in import sign_in
 from runner_image.errors import RunnerError
 from runner_image.places import Places
 
@@ -15,6 +16,8 @@ _ALL_SECONDS = 90.0
 
 async def run_init(team: str | None = None, *, places: Places | None = None) -> None:
     """Check the wall, the agent's program and the model's endpoint, telling each as a `progress` event, and end with `done` or `error`.
+
+    Where the image asks for a sign-in, that comes first, and its code is told as `device_code`.
 
     Args:
         team: Whose conversation it is; without one the stored conversation's team, else "default".
@@ -26,9 +29,11 @@ async def run_init(team: str | None = None, *, places: Places | None = None) -> 
 async def initialize(team: str | None, places: Places) -> bool:
     """Do the work of :func:`run_init`; say whether everything is in order."""
     try:
-        async with asyncio.timeout(_ALL_SECONDS), only_call(places):
-            await _check(places)
-            state = await asyncio.to_thread(_remember, SessionStore(places.state / "session.json"), team)
+        async with only_call(places):
+            await sign_in(os.environ)
+            async with asyncio.timeout(_ALL_SECONDS):
+                await _check(places)
+                state = await asyncio.to_thread(_remember, SessionStore(places.state / "session.json"), team)
             emit_done(state.session_id, state.conversation_turns, team=state.team)
             return True
     except BrokenPipeError:

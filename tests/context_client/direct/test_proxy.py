@@ -7,6 +7,7 @@ import pytest
 
 from context_client.direct import (
     CallDied,
+    DeviceCode,
     DirectEvent,
     DirectSettings,
     Done,
@@ -20,7 +21,7 @@ from context_client.direct import (
     Text,
     ToolEnd,
 )
-from tests.context_client.direct.conftest import MODEL, UPN, Places
+from tests.context_client.direct.conftest import MODEL, QUICK, UPN, Places
 from tests.runner_image.direct.conftest import KEY
 
 pytestmark = pytest.mark.anyio
@@ -169,3 +170,47 @@ async def test_what_goes_wrong_inside_is_an_event(places: Places) -> None:
         events = await all_of(proxy.init("wrong-1"))
     assert isinstance(events[-1], Failed)
     assert "cannot be reached" in events[-1].error
+
+
+_AZURE = "To sign in, use a web browser to open the page https://microsoft.com/devicelogin and enter the code ABCD1234 to authenticate."
+_GITHUB = "! First copy your one-time code: ABCD-1234\\nOpen this URL to continue: https://github.com/login/device."
+
+
+@pytest.mark.parametrize(
+    ("says", "code", "url"),
+    [
+        pytest.param(_AZURE, "ABCD1234", "https://microsoft.com/devicelogin", id="azure"),
+        pytest.param(_GITHUB, "ABCD-1234", "https://github.com/login/device", id="github"),
+    ],
+)
+async def test_a_sign_in_on_another_device(places: Places, says: str, code: str, url: str) -> None:
+    """The code arrives while the program waits; it is asked for once."""
+    name = f"sign-in-{len(says)}"
+    variables = {
+        "CLAUDE_CODE_SIGN_IN": f"sh -c 'printf \"{says}\\n\" >&2; until [ -e /tmp/confirmed ]; do sleep 0.1; done; touch /tmp/signed-in'",
+        "CLAUDE_CODE_SIGN_IN_CHECK": "test -e /tmp/signed-in",
+    }
+    await places.play(name)
+    async with SessionProxy(places.sandboxes, model=MODEL, variables=variables, upn=UPN, settings=QUICK) as proxy:
+        async with proxy.init(name) as events:
+            async for event in events:
+                if isinstance(event, DeviceCode):
+                    assert (event.code, event.url) == (code, url)
+                    await places.execute(name, "open('/tmp/confirmed', 'w').close()")
+        assert isinstance(event, Done)
+        assert "device_code" not in [event.type for event in await all_of(proxy.init(name))]
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        pytest.param("sh -c 'echo refused; exit 3'", "exit status 3): refused", id="refused"),
+        pytest.param("no-such-program", "cannot be run", id="missing"),
+        pytest.param("sh -c 'echo", "is no command line", id="odd"),
+    ],
+)
+async def test_a_sign_in_that_fails_is_told(places: Places, program: str, words: str) -> None:
+    async with SessionProxy(places.sandboxes, variables={"CLAUDE_CODE_SIGN_IN": program}, upn=UPN, settings=QUICK) as proxy:
+        last = (await all_of(proxy.init("sign-in-fails")))[-1]
+    assert isinstance(last, Failed)
+    assert words in last.error
