@@ -12,7 +12,6 @@ from fastapi import FastAPI
 from context_client import ContextClient, RemoteContext, connect
 from context_client.embedded.app import open_app
 from context_client.embedded.settings import EmbeddedSettings
-from context_client.sandboxes.local import LocalSandboxes, SandboxFacts
 from orchestration_service.app import create_app
 from orchestration_service.brokers.model import ModelBroker
 from orchestration_service.carrying import Carrier
@@ -22,6 +21,7 @@ from orchestration_service.model_routes import ModelRoutes
 from orchestration_service.operations import StatusBoard
 from orchestration_service.pipeline import Pipeline
 from orchestration_service.planning import SandboxLimits
+from orchestration_service.sandboxes import open_sandboxes
 from orchestration_service.sessions import SessionSettings
 from orchestration_service.settings import Settings
 from orchestration_service.stores import context_account, open_store, opened
@@ -100,17 +100,12 @@ async def _open_context(settings: Settings, stack: AsyncExitStack) -> tuple[Cont
         return await stack.enter_async_context(connect(remote)), None, "the platform's code session"
     folder = Path(settings.data_dir) / "context"
     embedded = EmbeddedSettings(folder=folder, azure=context_account(settings), instance_id=settings.instance_id, api_key=settings.api_key)
-    sandboxes = await stack.enter_async_context(LocalSandboxes())
-    app = await opened(stack, open_app(embedded, providers={SessionSettings().endpoint_provider: sandboxes}))
+    sandboxes = await stack.enter_async_context(open_sandboxes(settings))
+    app = await opened(stack, open_app(embedded, providers={SessionSettings().endpoint_provider: sandboxes.provider}))
     client = ContextClient(
         base_url="http://context.embedded",
         api_key=settings.api_key.get_secret_value(),
         instance_id=settings.instance_id,
         transport=httpx.ASGITransport(app=app, raise_app_exceptions=False),
     )
-    return await stack.enter_async_context(client), app, _in_words(sandboxes.describe())
-
-
-def _in_words(facts: SandboxFacts) -> str:
-    user = "a system user of its own" if facts.separate_user else "the service's system user"
-    return f"{facts.kind} {facts.version}, no network, {user}, {facts.limits.memory_bytes // 2**20} MiB"
+    return await stack.enter_async_context(client), app, sandboxes.in_words

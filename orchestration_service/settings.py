@@ -11,13 +11,14 @@ import base64
 import binascii
 import re
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, AliasChoices, AnyHttpUrl, Field, SecretStr, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from context_client.embedded.azure_settings import AccountAddress
+from context_client.pools.settings import SHORTEST_KEY, SessionPool
 from orchestration_service.errors import SettingsError
 
 PREFIX = "CLAUDE_CODE_"
@@ -90,6 +91,19 @@ class Settings(BaseSettings):
     context_api_key: HeaderSecret | None = None
     """Key of the Context API; needed together with its address."""
 
+    sandboxes: Literal["local", "container", "session-pool"] = "local"
+    """Where the embedded Context API finds sandboxes: behind bubblewrap on this machine, in containers, or in Azure session pools."""
+    container_image: str = Field(default="claude-code-runner:dev", min_length=1)
+    """Image of sandboxes in containers; it must be on the engine already (./dev image), none is ever pulled."""
+    container_engine_url: str | None = Field(default=None, pattern=r"^unix:///.+")
+    """Socket of Docker or Podman; without one DOCKER_HOST or the usual places."""
+    session_pools: tuple[SessionPool, ...] = ()
+    """Session pools as JSON: [{"name": …, "endpoint": its pool management endpoint, "region": …, "max_sessions": …}, …]."""
+    session_pool_key: SecretStr | None = None
+    """Makes session identifiers unguessable, 16 bytes or more, the same for all replicas; make one with: openssl rand -hex 32."""
+    session_pool_token: HeaderSecret | None = None
+    """A token for the pools, for emulators; without one the process's own Azure identity is used."""
+
     anthropic_api_key: HeaderSecret | None = Field(
         default=None, validation_alias=AliasChoices(f"{PREFIX}ANTHROPIC_API_KEY", "ANTHROPIC_API_KEY")
     )
@@ -142,6 +156,23 @@ class Settings(BaseSettings):
         if (self.context_url is None) != (self.context_api_key is None):
             missing = "CONTEXT_API_KEY" if self.context_url else "CONTEXT_URL"
             raise ValueError(f"{PREFIX}{missing} is missing: set both, or neither for the embedded Context API")
+        return self
+
+    @model_validator(mode="after")
+    def _sandboxes_are_whole(self) -> Self:
+        """Refuse a choice that would be without effect: who believes work to be in a pool must not find it on this machine."""
+        if self.sandboxes != "local" and not self.is_embedded:
+            raise ValueError(f"{PREFIX}SANDBOXES is {self.sandboxes!r}, but sandboxes come from {PREFIX}CONTEXT_URL: set only one of them")
+        if self.sandboxes == "session-pool":
+            if not self.session_pools or self.session_pool_key is None:
+                missing = "SESSION_POOL_KEY" if self.session_pools else "SESSION_POOLS"
+                raise ValueError(f"{PREFIX}{missing} is missing: session pools need their addresses and a key for identifiers")
+            if len(self.session_pool_key.get_secret_value().encode()) < SHORTEST_KEY:
+                raise ValueError(f"{PREFIX}SESSION_POOL_KEY is too short: {SHORTEST_KEY} bytes at least, from: openssl rand -hex 32")
+            if len({pool.name for pool in self.session_pools}) != len(self.session_pools):
+                raise ValueError(f"{PREFIX}SESSION_POOLS has two pools of one name")
+        elif self.session_pools:
+            raise ValueError(f"{PREFIX}SESSION_POOLS is set, but {PREFIX}SANDBOXES is {self.sandboxes!r}: set it to 'session-pool'")
         return self
 
     @model_validator(mode="after")

@@ -36,6 +36,7 @@ EDGES: Mapping[str, tuple[str, ...]] = {
         "context_client/embedded/azure_blobs.py",
         "context_client/embedded/azure_records.py",
         "context_client/embedded/azure_storage.py",
+        "context_client/pools/identity.py",
         "context_client/embedded/sandboxes/dynamic_sessions.py",
     ),
     # not for us at all

@@ -50,9 +50,9 @@ class Ended:
 
 
 @asynccontextmanager
-async def service(folder: Path, model_url: str, upn: str = "demo.user@example.com") -> AsyncIterator[Caller]:
+async def service(folder: Path, model_url: str, upn: str = "demo.user@example.com", **chosen: Any) -> AsyncIterator[Caller]:
     """The service on a data folder, and a caller."""
-    settings = load_settings(instance_id=INSTANCE, api_key=KEY, data_dir=folder)
+    settings = load_settings(instance_id=INSTANCE, api_key=KEY, data_dir=folder, **chosen)
     routes = ModelRoutes(default_key=SecretStr(SCRIPTED_KEY), base_url=model_url)
     async with open_service(settings, routes=routes) as opened, serve(opened.app) as endpoint:
         async with open_caller(Platform(endpoint.base_url, INSTANCE, KEY, opened.sandbox), upn) as caller:

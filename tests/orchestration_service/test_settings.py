@@ -125,3 +125,36 @@ def test_settings_do_not_change(environment: pytest.MonkeyPatch) -> None:
 
 def test_every_setting_is_described() -> None:
     assert all(field.description for field in Settings.model_fields.values())
+
+
+POOLS = '[{"name": "west", "endpoint": "https://west.example/pool"}]'
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"SANDBOXES": "cloud"}, "CLAUDE_CODE_SANDBOXES: .*'local'"),
+        ({"SANDBOXES": "session-pool"}, "CLAUDE_CODE_SESSION_POOLS is missing"),
+        ({"SANDBOXES": "session-pool", "SESSION_POOLS": POOLS}, "CLAUDE_CODE_SESSION_POOL_KEY is missing"),
+        ({"SANDBOXES": "session-pool", "SESSION_POOLS": POOLS, "SESSION_POOL_KEY": "short"}, "KEY is too short"),
+        ({"SANDBOXES": "session-pool", "SESSION_POOLS": '[{"name": "west", "endpoint": "http://west"}]'}, "CLAUDE_CODE_SESSION_POOLS"),
+        ({"SESSION_POOLS": POOLS}, "set it to 'session-pool'"),
+        ({"SANDBOXES": "container", "CONTEXT_URL": "https://context", "CONTEXT_API_KEY": SECRET}, "set only one of them"),
+        ({"SANDBOXES": "container", "CONTAINER_ENGINE_URL": "tcp://10.0.0.1:2375"}, "CLAUDE_CODE_CONTAINER_ENGINE_URL: .*pattern"),
+    ],
+    ids=["kind", "no-pools", "no-key", "short-key", "open", "not-chosen", "elsewhere", "far-engine"],
+)
+def test_a_choice_of_sandboxes_that_is_not_whole_is_refused(environment: pytest.MonkeyPatch, given: dict[str, str], words: str) -> None:
+    """Nobody who asked for a pool gets a sandbox on this machine."""
+    for name, value in given.items():
+        environment.setenv(f"CLAUDE_CODE_{name}", value)
+    with pytest.raises(SettingsError, match=words):
+        load_settings()
+
+
+def test_session_pools_are_read(environment: pytest.MonkeyPatch) -> None:
+    for name, value in {"SANDBOXES": "session-pool", "SESSION_POOLS": POOLS, "SESSION_POOL_KEY": "k" * 32}.items():
+        environment.setenv(f"CLAUDE_CODE_{name}", value)
+    settings = load_settings()
+    assert [(pool.name, pool.endpoint) for pool in settings.session_pools] == [("west", "https://west.example/pool")]
+    assert "kkkk" not in repr(settings)
