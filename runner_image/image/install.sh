@@ -5,7 +5,7 @@ set -eu
 
 pip_install() { # TARGET LOCK
   set -- --target "$1" --requirement "$2"
-  if ls "$folder"/*.whl >/dev/null 2>&1; then set -- --no-index --find-links "$folder" "$@"; fi # allowed here: no registry is named
+  if ls "$folder"/*.whl >/dev/null 2>&1; then set -- --no-index -f "$folder" "$@"; fi
   python3 -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-compile --no-deps --require-hashes --only-binary :all: "$@"
 }
 
