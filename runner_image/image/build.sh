@@ -47,6 +47,7 @@ has_packages() { # whether an image needs nothing more of its distribution
 # ---- the base where no registry answers
 
 mirror_of() { # prints the mirror of this machine's own apt if that has the distribution, else nothing: debootstrap knows one
+  # shellcheck disable=SC2016  # apt's own names
   apt-get indextargets --format '$(ORIGIN) $(COMPONENT) $(REPO_URI)' 2>/dev/null | sed -n "s/^$1 main //Ip" | head -n 1
 }
 
@@ -61,12 +62,13 @@ bootstrap() { # DISTRIBUTION SUITE: makes the base image with all packages in it
   fi
   [[ -f $keys ]] || { say "the keys of $1 are missing ($keys), so its packages cannot be trusted" && return 1; }
   say "no registry has a base, so $name is made with debootstrap (once; takes about two minutes)"
-  made=$(mktemp -d) && chmod 0755 "$made"
+  made=$(mktemp -d -- "$work/base.XXXXXX") && chmod 0755 "$made"
+  # shellcheck disable=SC2064  # this function is called in a subshell, which ends with it
+  trap "rm -rf --one-file-system -- '$made'" EXIT
   mirror=$(mirror_of "$1")
-  local status=0
-  fill "$made" "$1" "$2" "$keys" "$mirror" >&2 && tar -C "$made" --one-file-system -c . | "$engine" import - "$name" >/dev/null || status=1
-  rm -rf --one-file-system -- "$made"
-  ((status == 0)) && echo "$name"
+  fill "$made" "$1" "$2" "$keys" "$mirror" >&2 || return 1
+  tar -C "$made" --one-file-system -c . | "$engine" import - "$name" >/dev/null || return 1
+  echo "$name"
 }
 
 fill() { # FOLDER DISTRIBUTION SUITE KEYS MIRROR
@@ -161,6 +163,8 @@ if [[ -z $tag ]]; then tag=claude-code-runner:dev$([[ $variant == plain ]] || ec
 
 engine=$(find_engine)
 mkdir -p -- "$work"
+exec 9>"$work/lock"
+if command -v flock >/dev/null; then flock 9; fi # two at once would fetch the same wheels into the same place
 context=$(mktemp -d -- "$work/context.XXXXXX")
 trap 'rm -rf -- "$context"' EXIT
 version=$("$python" -c 'import sys, tomllib; print(tomllib.load(open(sys.argv[1], "rb"))["project"]["version"])' "$root/pyproject.toml")
