@@ -81,7 +81,8 @@ async def _tokens(settings: Settings, stack: AsyncExitStack) -> TokenSource:
         return FixedToken(settings.session_pool_token.get_secret_value())
     try:
         from context_client.pools.identity import own_identity
-    except ModuleNotFoundError as error:
+
+        except ModuleNotFoundError as error:
         raise SettingsError(
             f"{PREFIX}SANDBOXES is 'session-pool', and the packages for Azure are not installed ({error.name!r} is missing). Install "
             "the extra 'azure': pip install 'foundationallm-claude-code[azure]', in a checkout ./dev setup.",

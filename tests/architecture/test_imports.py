@@ -37,7 +37,6 @@ EDGES: Mapping[str, tuple[str, ...]] = {
         "context_client/embedded/azure_records.py",
         "context_client/embedded/azure_storage.py",
         "context_client/pools/identity.py",
-        "context_client/embedded/sandboxes/dynamic_sessions.py",
     ),
     # not for us at all
     "requests|flask|django|aiohttp": (),
