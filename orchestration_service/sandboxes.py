@@ -82,13 +82,13 @@ async def _tokens(settings: Settings, stack: AsyncExitStack) -> TokenSource:
     try:
         from context_client.pools.identity import own_identity
 
-        except ModuleNotFoundError as error:
+        return await stack.enter_async_context(own_identity())
+    except ModuleNotFoundError as error:
         raise SettingsError(
             f"{PREFIX}SANDBOXES is 'session-pool', and the packages for Azure are not installed ({error.name!r} is missing). Install "
             "the extra 'azure': pip install 'foundationallm-claude-code[azure]', in a checkout ./dev setup.",
             (f"{PREFIX}SANDBOXES",),
         ) from error
-    return await stack.enter_async_context(own_identity())
 
 
 def _in_words(facts: SandboxFacts) -> str:
