@@ -1,4 +1,4 @@
-"""Sandboxes as containers of Docker or Podman: one per user and session, without network, without a writable byte of the host.
+"""Sandboxes as containers of Docker: one per user and session, without network, without a writable byte of the host.
 
 The engine's client library is the extra `containers`; it is imported when the provider is entered, not before.
 """

@@ -47,9 +47,6 @@ class Ground:
     image_id: str
     """The image, by content."""
 
-    is_podman: bool
-    """Whether the engine is Podman."""
-
 
 class Container:
     """A container that was started; it ends by `end`, by itself, or with this process."""
@@ -144,8 +141,7 @@ async def start_container(ground: Ground, *, name: str, directory: Path, marks: 
     settings, engine = ground.settings, ground.engine
     with ExitStack() as stack:
         meeting, listener = await to_thread.run_sync(_make_sockets, directory, stack)
-        meet = str(directory / "m")
-        config = container_config(settings, image_id=ground.image_id, meeting_directory=meet, marks=marks, is_podman=ground.is_podman)
+        config = container_config(settings, image_id=ground.image_id, meeting_directory=str(directory / "m"), marks=marks)
         await engine.create(name, config)
         await engine.start(name)
         try:

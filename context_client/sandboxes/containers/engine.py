@@ -9,7 +9,6 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
@@ -25,7 +24,7 @@ _REMOVE_SECONDS = 30
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 2.0
 _LOG_LINES = 20
-_SOCKETS = ("/var/run/docker.sock", "/run/podman/podman.sock")
+_USUAL_ADDRESS = "unix:///var/run/docker.sock"
 
 Answer = TypeVar("Answer")
 Record = Mapping[str, Any]
@@ -133,13 +132,13 @@ async def open_engine(url: str | None, patience_seconds: float) -> AsyncIterator
     """Speak to the engine of this machine.
 
     Args:
-        url: Its socket; None for the usual ones.
+        url: Its socket; None for what `DOCKER_HOST` names, or the usual one.
         patience_seconds: For how long one that does not answer is asked again.
 
     Raises:
         SandboxUnavailable: There is none, or no library to speak to it.
     """
-    address = url or os.environ.get("DOCKER_HOST") or _usual_address()
+    address = url or os.environ.get("DOCKER_HOST") or _USUAL_ADDRESS
     if not address.startswith(("unix://", "http+unix://")):
         raise SandboxUnavailable(
             f"the container engine at {address!r} is not reached over a Unix socket.",
@@ -150,11 +149,6 @@ async def open_engine(url: str | None, patience_seconds: float) -> AsyncIterator
         yield Engine(api, refusal, patience_seconds)
     finally:
         api.close()
-
-
-def _usual_address() -> str:
-    user_socket = Path(os.environ.get("XDG_RUNTIME_DIR", "/nonexistent"), "podman", "podman.sock")
-    return "unix://" + next((path for path in (*_SOCKETS, str(user_socket)) if Path(path).exists()), _SOCKETS[0])
 
 
 def _connect(address: str) -> tuple[Any, type[Exception]]:
@@ -178,7 +172,7 @@ def _connect(address: str) -> tuple[Any, type[Exception]]:
         raise SandboxUnavailable(
             f"no container engine answers at {address!r} ({error}).",
             advice=(
-                "Start it: systemctl start docker, or for Podman: systemctl --user start podman.socket",
+                "Start it: systemctl start docker",
                 "Let this service's user use its socket, or name another one: DOCKER_HOST=unix:///…",
             ),
         ) from error

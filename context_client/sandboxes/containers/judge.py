@@ -17,11 +17,12 @@ _NEEDED: Mapping[str, str] = {
 """Keys of the engine's description: without one, the engine would leave that limit out and only print a warning."""
 
 
-def engine_shortcomings(info: Record, *, has_swap: bool) -> tuple[str, ...]:
+def engine_shortcomings(info: Record, *, version: str, has_swap: bool) -> tuple[str, ...]:
     """Say what an engine cannot enforce and what to do about it; nothing where all is well.
 
     Args:
         info: How it describes itself.
+        version: Its name and version.
         has_swap: Whether the machine swaps.
     """
     steps = [
@@ -29,6 +30,9 @@ def engine_shortcomings(info: Record, *, has_swap: bool) -> tuple[str, ...]:
         for key, what in _NEEDED.items()
         if info.get(key) is False
     ]
+    if version.startswith("Podman"):
+        # Tried with 4.3: modes of tmpfs and sizes of volumes are dropped without a word, /run and /var/tmp become writable.
+        steps.append("Podman's Docker-compatible API leaves limits out without saying so: use Docker, or the local sandboxes.")
     if has_swap and info.get("SwapLimit") is False:
         steps.append("This engine cannot limit swap: use cgroup version 2, boot with swapaccount=1, or switch swap off.")
     options = [str(option) for option in info.get("SecurityOptions") or ()]

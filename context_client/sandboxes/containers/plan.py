@@ -73,7 +73,7 @@ def labels(instance_id: str, ownership: Ownership, session: str, created: dateti
 
 
 def container_config(
-    settings: ContainerSandboxSettings, *, image_id: str, meeting_directory: str, marks: Mapping[str, str], is_podman: bool = False
+    settings: ContainerSandboxSettings, *, image_id: str, meeting_directory: str, marks: Mapping[str, str]
 ) -> dict[str, Any]:
     """Build the engine's request for one container, in the words of Docker's API.
 
@@ -82,7 +82,6 @@ def container_config(
         image_id: The image, by content.
         meeting_directory: The directory with the handshake's socket, on the host.
         marks: The labels.
-        is_podman: Whether Podman is asked, which does not take every option of a tmpfs.
     """
     command = first_words(settings.python, server_words(settings))
     return {
@@ -99,7 +98,7 @@ def container_config(
         "AttachStdin": False,
         "OpenStdin": False,
         "Tty": False,
-        "HostConfig": _host_config(settings, meeting_directory, _tmpfs_options(settings, is_podman)),
+        "HostConfig": _host_config(settings, meeting_directory, _tmpfs_options(settings)),
     }
 
 
@@ -138,10 +137,9 @@ def _in_memory(place: str, limits: ContainerLimits) -> bool:
     return place not in limits.on_disk and place != SHARED_MEMORY
 
 
-def _tmpfs_options(settings: ContainerSandboxSettings, is_podman: bool) -> str:
-    """Podman gives a tmpfs no owner and no number of files (4.3 refuses both); its only user is ours, and memory bounds the files."""
-    owner = "mode=1777" if is_podman else f"uid={settings.user},gid={settings.user},mode=0700,nr_inodes={settings.limits.files}"
-    return f"rw,exec,nosuid,nodev,{owner}"
+def _tmpfs_options(settings: ContainerSandboxSettings) -> str:
+    owner = f"uid={settings.user},gid={settings.user},mode=0700"
+    return f"rw,exec,nosuid,nodev,{owner},nr_inodes={settings.limits.files}"
 
 
 def _volume(place: str, size: int) -> dict[str, Any]:

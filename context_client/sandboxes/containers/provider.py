@@ -80,8 +80,8 @@ class ContainerSandboxes(anyio.AsyncContextManagerMixin):
         settings = self._settings
         async with AsyncExitStack() as stack:
             engine = await stack.enter_async_context(open_engine(settings.engine_url, settings.engine_patience_seconds))
-            image_id, version = await _usable_image(engine, settings), await engine.version()
-            self._ground = Ground(engine=engine, settings=settings, image_id=image_id, is_podman=version.startswith("Podman"))
+            version = await _usable_engine(engine)
+            self._ground = Ground(engine=engine, settings=settings, image_id=await _usable_image(engine, settings))
             self._facts = _facts(self._ground, version)
             self._directory = await stack.enter_async_context(open_run_directory(settings.run_directory))
             if len(os.fsencode(self._directory)) > _MAX_DIRECTORY_BYTES:
@@ -252,9 +252,6 @@ class ContainerSandboxes(anyio.AsyncContextManagerMixin):
 
 
 def _facts(ground: Ground, version: str) -> ContainerFacts:
-    enforced = dict.fromkeys(("places", "open_files", "processes", "memory", "files", "cpu"), "kernel")
-    if ground.is_podman:
-        enforced["files"] = "kernel, by the memory they take"
     return ContainerFacts(
         kind="container",
         version=version,
@@ -263,15 +260,21 @@ def _facts(ground: Ground, version: str) -> ContainerFacts:
         network="none",
         separate_user=ground.settings.user != os.geteuid(),
         limits=ground.settings.limits,
-        enforced=enforced,
+        enforced=dict.fromkeys(("places", "open_files", "processes", "memory", "files", "cpu"), "kernel"),
     )
 
 
+async def _usable_engine(engine: Engine) -> str:
+    """Look whether the engine keeps what we promise, and give its name and version."""
+    version, info = await engine.version(), await engine.info()
+    steps = engine_shortcomings(info, version=version, has_swap=await to_thread.run_sync(_has_swap))
+    if steps:
+        raise SandboxUnavailable(f"the container engine ({version}) cannot keep a sandbox in its limits.", advice=steps)
+    return version
+
+
 async def _usable_image(engine: Engine, settings: ContainerSandboxSettings) -> str:
-    """Look whether engine and image keep what we promise, and give the image's id."""
-    has_swap = await to_thread.run_sync(_has_swap)
-    if steps := engine_shortcomings(await engine.info(), has_swap=has_swap):
-        raise SandboxUnavailable("the container engine cannot keep a sandbox in its limits.", advice=steps)
+    """Look whether the image may be used, and give its id."""
     try:
         image = await engine.image(settings.image)
     except EngineRefused as error:

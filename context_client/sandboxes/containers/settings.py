@@ -70,7 +70,7 @@ class ContainerSandboxSettings:
     """Name or id of the image; it must be there already, none is ever pulled."""
 
     engine_url: str | None = None
-    """`unix:///…` of a Docker-compatible socket; by default `DOCKER_HOST`, else the usual places of Docker and Podman."""
+    """`unix:///…` of the engine's socket; by default what `DOCKER_HOST` names, else the usual one."""
 
     python: str = "python3"
     """The image's interpreter that can import `runner_image`."""

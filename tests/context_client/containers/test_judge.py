@@ -40,11 +40,6 @@ def test_the_request_opens_nothing() -> None:
     assert (config["User"], config["Env"]) == ("10001:10001", [])
 
 
-def test_podman_is_asked_for_what_it_takes() -> None:
-    config = container_config(SETTINGS, image_id="1", meeting_directory="/meet", marks={}, is_podman=True)
-    assert not [options for options in config["HostConfig"]["Tmpfs"].values() if "nr_inodes" in options or "uid=" in options]
-
-
 def test_a_place_on_disk_is_a_volume_with_a_size() -> None:
     settings = ContainerSandboxSettings(instance_id="i", limits=ContainerLimits(on_disk=frozenset({"/workspace"})))
     host = container_config(settings, image_id="sha256:1", meeting_directory="/meet", marks={})["HostConfig"]
@@ -84,13 +79,18 @@ def test_root_is_refused() -> None:
     ],
 )
 def test_an_engine_that_cannot_enforce_is_refused(change: dict[str, Any], words: str) -> None:
-    steps = engine_shortcomings({**GOOD, **change}, has_swap=True)
+    steps = engine_shortcomings({**GOOD, **change}, version="Docker 1", has_swap=True)
     assert len(steps) == bool(words)
     assert words in "".join(steps)
 
 
 def test_swap_needs_no_limit_where_there_is_none() -> None:
-    assert engine_shortcomings({**GOOD, "SwapLimit": False}, has_swap=False) == ()
+    assert engine_shortcomings({**GOOD, "SwapLimit": False}, version="Docker 1", has_swap=False) == ()
+
+
+def test_podman_is_refused_until_it_keeps_the_limits() -> None:
+    (step,) = engine_shortcomings(GOOD, version="Podman 4.3.1", has_swap=True)
+    assert "leaves limits out" in step
 
 
 def test_an_image_with_a_volume_of_its_own_is_refused() -> None:

@@ -87,8 +87,8 @@ def _reads(path: Path) -> bool:
 
 
 async def volumes(api: Any) -> set[str]:
-    """Names of the engine's volumes."""
-    listed = await to_thread.run_sync(api.volumes)
+    """Names of the engine's volumes that no container uses."""
+    listed = await to_thread.run_sync(api.volumes, {"dangling": True})
     return {volume["Name"] for volume in listed["Volumes"] or ()}
 
 
