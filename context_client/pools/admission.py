@@ -58,15 +58,16 @@ class Admission:
         await self._ensure_slot(wire, session)
         session.under_way += 1
         try:
-            placings = session.placings
-            heard = await self._send(wire, session, request)
-            if heard.verdict not in {"full", "throttled"}:
-                return heard.response
-            await heard.response.aclose()
-            await self._slot_again(wire, session, heard, placings)
-            if not is_repeatable(request):
-                return httpx.Response(429, stream=httpx.ByteStream(b""))  # there is a slot by now; its caller repeats with a new body
-            return (await self._send(wire, session, request)).response
+            began = self._clock()
+            while True:
+                placings = session.placings
+                heard = await self._send(wire, session, request)
+                if heard.verdict not in {"full", "throttled"}:
+                    return heard.response
+                await heard.response.aclose()
+                await self._slot_again(wire, session, heard, placings=placings, began=began)
+                if not is_repeatable(request):
+                    return httpx.Response(429, stream=httpx.ByteStream(b""))  # there is a slot by now; its caller repeats
         except BaseException:
             session.under_way -= 1
             raise
@@ -125,10 +126,12 @@ class Admission:
         pause = min(retry if heard.pause is None else heard.pause, _LONGEST_PAUSE_SECONDS)
         return ("unreachable" if heard.verdict == "away" else "full"), heard.said, pause
 
-    async def _slot_again(self, wire: httpx.AsyncBaseTransport, session: Session, heard: Heard, placings: int) -> None:
-        """Wait, ahead of the line, until a session that was refused is served again, here or elsewhere."""
+    async def _slot_again(self, wire: httpx.AsyncBaseTransport, session: Session, heard: Heard, *, placings: int, began: float) -> None:
+        """Wait, ahead of the line, until a session that was refused is served again.
+
+        A pool that only asks to slow down still has its sandbox, so it is not left. One that says that it is full has not.
+        """
         async with session.admitting:
-            began = self._clock()
             pause = heard.pause
             while session.placings == placings:  # else another call of this session got it a slot meanwhile
                 waited = self._clock() - began
@@ -136,7 +139,8 @@ class Admission:
                     raise PoolFull(waited_seconds=waited, position=0, pools=heard.said)
                 self._tell(session, 0, began)
                 await anyio.sleep(min(self._settings.retry_seconds if pause is None else pause, _LONGEST_PAUSE_SECONDS))
-                for state in order(self._pools, session.identifier, session.place, self._clock()):
+                stays = session.place if heard.verdict == "throttled" else None
+                for state in [stays] if stays else order(self._pools, session.identifier, session.place, self._clock()):
                     if state is not session.place and state.not_before > self._clock():
                         continue
                     trouble, _, pause = await self._probe(wire, session, state)

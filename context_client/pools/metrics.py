@@ -54,6 +54,12 @@ class PoolFigures:
     busy: int
     """Sessions with a call under way."""
 
+    most_held: int
+    """The most that were held at a time."""
+
+    seconds: float
+    """For how long this is counted: `placed / seconds` are the arrivals for which `capacity.py` plans."""
+
     calls: Measured
     """Calls that were answered, from sending to the head of the answer."""
 
@@ -82,6 +88,7 @@ class PoolCounts:
 
     calls: Measured = Measured()
     placed: int = 0
+    most_held: int = 0
     new_allocations: int = 0
     allocation_retries: int = 0
     buckets: dict[float, int] = field(default_factory=lambda: dict.fromkeys(_BOUNDS, 0))

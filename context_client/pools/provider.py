@@ -61,6 +61,8 @@ class DynamicSessions(anyio.AsyncContextManagerMixin):
     async def __asynccontextmanager__(self) -> AsyncIterator[Self]:
         if any(pool.endpoint.startswith("https:") for pool in self._settings.pools):
             self._tls = await to_thread.run_sync(httpx.create_ssl_context)  # reads the whole certificate store
+        for state in self._pools:
+            state.began = anyio.current_time()
         try:
             yield self
         finally:

@@ -19,6 +19,8 @@ class PoolState:
     """One pool as it was last seen."""
 
     pool: SessionPool
+    began: float = 0.0
+    """Since when it is counted."""
     counts: PoolCounts = field(default_factory=PoolCounts)
     sessions: set["Session"] = field(default_factory=set)
     not_before: float = 0.0
@@ -60,6 +62,8 @@ class PoolState:
             region=self.pool.region,
             max_sessions=self.pool.max_sessions,
             held=len(self.sessions),
+            most_held=self.counts.most_held,
+            seconds=now - self.began,
             busy=sum(session.under_way > 0 for session in self.sessions),
             calls=self.counts.calls,
             buckets=dict(self.counts.buckets),
@@ -102,6 +106,7 @@ class Session:
             self.place = place
             place.counts.placed += 1
         place.sessions.add(self)
+        place.counts.most_held = max(place.counts.most_held, len(place.sessions))
         self.placings += 1
         self.last_used = now
 

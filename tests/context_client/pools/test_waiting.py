@@ -106,6 +106,16 @@ async def test_another_replica_finds_the_same_sandbox(world: World) -> None:
         assert len(one.emulator.slots) not in {0, 6}
 
 
+async def test_who_is_asked_to_slow_down_stays(world: World) -> None:
+    """429 without the word that the pool is full: the sandbox is still there, so the session does not move to another pool."""
+    async with world.pool() as one, world.pool() as two, world.provider(one, two) as sessions, world.client(sessions, "one") as client:
+        await run(client, "open('kept', 'w').write('1')")
+        for pool in (one, two):
+            pool.emulator.faults.add(Fault(kind="status", status=429, times=2, retry_after_seconds=0))
+        assert await run(client, "print(open('kept').read())") == "1\n"
+        assert sorted([len(one.emulator.faults.happened), len(two.emulator.faults.happened)]) == [0, 2]
+
+
 async def test_a_pool_that_is_away_is_passed_over(world: World) -> None:
     async with world.pool() as well, world.pool() as ill, world.provider(ill, well) as sessions:
         ill.emulator.faults.add(Fault(kind="status", status=503, times=100))
