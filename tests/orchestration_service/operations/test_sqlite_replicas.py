@@ -16,7 +16,6 @@ from anyio.abc import Process
 from orchestration_service.errors import LeaseLost
 from orchestration_service.operations import Claim, NewOperation, SqliteOperations
 from tests.orchestration_service.operations.replica import LEASE_SECONDS
-from workflow_schemas.platform import CompletionResponse
 
 pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).resolve().parents[3]
@@ -162,29 +161,3 @@ async def test_a_write_that_has_begun_survives_the_cancelling_of_its_task(path: 
         events = await store.events("op-1", limit=10_000)
         assert len(events) % 50 == 0
         assert [event.sequence for event in events] == list(range(1, len(events) + 1))
-
-
-async def test_a_whole_turn_of_journal_is_cheap(path: Path) -> None:
-    """Claim, 12 steps, 10 batches of events, 20 messages, 3 renewals, 2 effects and the end: 20 ms, in the best of some turns."""
-    async with SqliteOperations(path) as store:
-        turns = [await journal_of_a_turn(store, f"op-{n}") for n in range(25)]
-    assert min(turns) < 0.020
-
-
-async def journal_of_a_turn(store: SqliteOperations, operation_id: str) -> float:
-    await store.create(new(operation_id))
-    started = time.perf_counter()
-    claim = await claimed(store, operation_id)
-    for n in range(12):
-        await store.record_step(operation_id, f"step-{n}", {"session": "s" * 40}, claim)
-    for _ in range(10):
-        await store.append_events(operation_id, [{"type": "text", "content": "some words " * 10}] * 5, claim)
-    for n in range(20):
-        await store.record_messages(operation_id, "out", [(n, "model", os.urandom(2000))], claim)
-    for _ in range(3):
-        claim = await store.renew(claim, 30)
-    for name in ("call", "fetch"):
-        await store.begin_effect(operation_id, name, claim)
-        await store.end_effect(operation_id, name, {"ids": ["file-1"]}, claim)
-    await store.finish(operation_id, "Completed", CompletionResponse(operation_id=operation_id, completion="done"), claim=claim)
-    return time.perf_counter() - started
