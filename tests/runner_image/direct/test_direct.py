@@ -60,7 +60,7 @@ async def test_the_key_stays_on_this_side_of_the_wall(sandbox: Sandbox) -> None:
     )
     assert played.types()[-1] == "done"
     assert len(played.requests) == 4
-    assert "held-by-the-service" in json.dumps(played.requests)
+    assert "HOME=/home/agent" in json.dumps(played.requests), "the search itself found nothing"
     assert KEY not in json.dumps([played.events, played.requests])
 
 
