@@ -22,7 +22,7 @@ from runner_image.seals.laying import Content, Layout, Pack, runs
 from runner_image.seals.stored import zstd
 
 _NO_TURN = b"\0"
-_WORTH_BYTES = 8 * 1024 * 1024
+_WORTH_BYTES = 32 * 1024 * 1024  # below 16 MB it takes longer, on a busy machine below 64
 _PROGRAM = "import sys; sys.path.extend(sys.argv[1:3]); from runner_image.seals.companion import main; main(sys.argv[3:])"
 
 
