@@ -6,6 +6,7 @@ Point it at a pool whose container speaks the protocol, and that nobody needs me
 """
 
 import argparse
+import os
 import secrets
 import sys
 import time
@@ -19,6 +20,9 @@ import httpx
 
 from context_client.pools.baseline import fact, facts
 from context_client.pools.judge import error_code
+
+TOKEN = "POOL_TOKEN"
+"""Environment: the token, where the other users of a machine do not see it."""
 
 _CALL_SECONDS = 60.0
 
@@ -234,11 +238,14 @@ def main() -> int:
     """Check the pool that the command line names; 0 if it is as the baseline says."""
     parser = argparse.ArgumentParser(prog="context_client.pools.parity", description="Hold a session pool against the baseline.")
     parser.add_argument("--url", required=True, help="the pool's management endpoint")
-    parser.add_argument("--token", required=True, help="a token for https://dynamicsessions.io")
+    parser.add_argument("--token", default="", help=f"a token for https://dynamicsessions.io; better in {TOKEN}, which others do not see")
     parser.add_argument("--fill", type=int, default=0, metavar="N", help="begin up to N sessions until the pool is full")
     parser.add_argument("--heavy", action="store_true", help="also send a body over the upload limit")
     given = parser.parse_args()
-    return anyio.run(_run, given.url, given.token, given.fill, given.heavy)
+    token = given.token or os.environ.get(TOKEN, "")
+    if not token:
+        parser.error(f"give a token: --token, or the environment variable {TOKEN}")
+    return anyio.run(_run, given.url, token, given.fill, given.heavy)
 
 
 if __name__ == "__main__":

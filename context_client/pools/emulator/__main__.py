@@ -42,7 +42,7 @@ def main() -> int:
     sys.stdout.flush()
     os.environ[KEY] = key
     os.environ[SETTINGS] = settings.model_dump_json(exclude={"token_key"})
-    options = ["--host", given.host, "--port", str(port), "--lifespan", "on", "--log-level", "critical", "--timeout-keep-alive", "120"]
+    options = ["--host", given.host, "--port", str(port), "--lifespan", "on", "--log-level", "error", "--timeout-keep-alive", "120"]
     options += ["--no-access-log", "--no-date-header", "--app-dir", str(Path(__file__).parents[3])]
     application = ["--factory", "context_client.pools.emulator.serving:from_environment"]
     os.execv(sys.executable, [sys.executable, "-P", "-m", "uvicorn", *options, *application])
