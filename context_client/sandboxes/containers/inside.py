@@ -93,10 +93,11 @@ async def hand_over(meeting: socket.socket, listener: socket.socket) -> socket.s
 
 
 def is_cut(line: socket.socket) -> bool:
-    """Say whether the other end of a lifeline is gone."""
+    """Say whether the other end of a lifeline is gone, or speaks, which only hostile code would do."""
     try:
-        return line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
         return False
     except OSError:
         return True
+    return True

@@ -79,7 +79,7 @@ def why_ended(state: Record, limits: ContainerLimits) -> str:
         limits: What it might use.
     """
     if state.get("Running"):
-        return "the process that watches over it was killed from inside."
+        return "the process that watches over it was killed or misused from inside."
     if state.get("OOMKilled"):
         may = limits.memory_bytes // MEBIBYTE
         return (

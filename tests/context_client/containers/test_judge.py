@@ -2,6 +2,7 @@
 
 import fcntl
 import re
+import socket
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from context_client.sandboxes.containers import ContainerLimits, ContainerSandboxSettings
+from context_client.sandboxes.containers.inside import is_cut
 from context_client.sandboxes.containers.judge import engine_shortcomings, health_differences, image_shortcomings, why_ended
 from context_client.sandboxes.containers.orphans import ended_before, judge_container, owner_lives
 from context_client.sandboxes.containers.plan import LABEL_OWNER, LABEL_PLACE, Ownership, container_config, session_label
@@ -162,3 +164,15 @@ def test_a_session_is_named_by_nothing_that_can_be_guessed() -> None:
     assert label == session_label(b"salt", "a", "bc")
     assert label not in (session_label(b"salt", "ab", "c"), session_label(b"other", "a", "bc"))
     assert session_label(b"salt", "\ud800", "x")
+
+
+@pytest.mark.parametrize(("deed", "cut"), [("nothing", False), ("close", True), ("speak", True)])
+def test_a_lifeline_is_silent_for_life(deed: str, cut: bool) -> None:
+    """Words on it would hide its end, so they count as one."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        if deed == "close":
+            theirs.close()
+        elif deed == "speak":
+            theirs.send(b"x")
+        assert is_cut(ours) == cut
