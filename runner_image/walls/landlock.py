@@ -142,6 +142,7 @@ async def find_landlock_wall(places: Places) -> LandlockWall:
     said, _ = await process.communicate()
     if process.returncode != 0:
         raise WallUnavailable(f"Landlock does not hold in this sandbox ({said.decode(errors='replace').strip()[:300]})")
+    launcher.hide_own_memory()  # a second line: the wall itself keeps the agent from it
     return wall
 
 

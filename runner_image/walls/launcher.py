@@ -89,6 +89,11 @@ def machine_is_known() -> bool:
     return platform.machine() in _MACHINES
 
 
+def hide_own_memory() -> None:
+    """Keep other processes of this user from this one's memory, environment and descriptors, and the kernel from writing a core file."""
+    _prctl(_kernel(), _DUMPABLE, 0)
+
+
 def main() -> None:
     """Do what the command line says; the exit status is the program's, 128 and more for a signal, 125 for a wall that cannot stand."""
     specification = json.loads(sys.argv[1])

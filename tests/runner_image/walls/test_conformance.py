@@ -84,8 +84,8 @@ async def test_the_probe_finds_what_no_wall_hides(secret: str, tmp_path: Path, s
     question: dict[str, Any] = {"needles": [secret[::-1]], "secret_files": [str(kept)], "secret_folders": [str(tmp_path)]}
     question |= {"places": [str(tmp_path)], "workspace": str(tmp_path), "sockets": [(name, "00")], "processes": [os.getpid()]}
 
-    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"x")
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await reader.read(1))
         writer.close()
 
     with socket.create_server(("127.0.0.1", 0)) as stream:

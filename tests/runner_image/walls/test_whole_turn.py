@@ -47,9 +47,7 @@ async def test_a_turn_behind_landlock(sandbox: Sandbox) -> None:
         tool("Write", file_path="/workspace/note.txt", content="hi\n"),
         tool("Edit", file_path="/workspace/note.txt", old_string="hi", new_string="ho"),
         tool("Grep", pattern="ho", path="/workspace"),
-        bash(
-            "cat note.txt; (setsid sleep 4711 &) ; cd /tmp; echo there > file; python3 -c 'import socket; socket.socket()' 2>&1 | tail -1"
-        ),
+        bash("cat note.txt; setsid sleep 4711 & echo there > /tmp/file; python3 -c 'import socket; socket.socket()' 2>&1 | tail -1"),
         bash("pwd; cat /proc/[0-9]*/comm | grep -c '^sleep$'"),
         bash(doors),
         bash("cat /proc/*/environ /run/claude-code/* /tmp/* 2> /dev/null | tr '\\0' '\\n' | grep -c sk-direct"),
@@ -58,7 +56,7 @@ async def test_a_turn_behind_landlock(sandbox: Sandbox) -> None:
     ends = [event for event in played.events if event["type"] == "tool_end"]
     assert [end["success"] for end in ends[:4]] == [True] * 4, ends
     said = [str(end["output"]).splitlines() for end in ends[3:]]
-    assert said[0][:2] == ["ho", "PermissionError: [Errno 13] Permission denied"]
+    assert said[0] == ["ho", "PermissionError: [Errno 13] Permission denied"]
     assert "0" in said[1]
     assert [word for word in said[2] if word.isdigit()] == ["0", "0", "0"]
     assert "0" in said[3]
