@@ -119,12 +119,13 @@ class Warned(_Event):
 
 
 class Replaced(_Event):
-    """The sandbox is another one than at the last call of this session: files and conversation are gone, and a new one begins.
+    """The sandbox is another one than at the last call of this session: its files are gone.
 
     Told by the proxy, before the first event of the call; no sandbox can make one.
     """
 
     type: Literal["replaced"] = "replaced"
+    remembered: bool = Field(description="True when the agent remembers the conversation all the same, because the proxy has kept it.")
     message: Words = Field(description="One sentence for people.")
 
 

@@ -98,6 +98,7 @@ class Head(BaseModel):
     running: str | None = Field(None, max_length=100, description="Call at work.")
     last: str | None = Field(None, max_length=100, description="Call that was started last.")
     session: StoredSession | None = Field(None, description="The stored conversation, if there is one that can be read.")
+    remembered: bool = Field(False, description="The conversation that was sent along is in place.")
     stopped: bool = Field(False, description="The call has ended.")
     cleared: bool = Field(False, description="The conversation is forgotten.")
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from context_client.direct.errors import BadSession
 from context_client.direct.line import Lines, OneEndpoint, TokenSource
 from context_client.direct.programs import Answer, ModelAccess, Order, StoredSession, program, read_answer, shown
-from context_client.direct.stream import STOP_SECONDS, DirectSettings, EventStream, busy
+from context_client.direct.stream import STOP_SECONDS, DirectSettings, EventStream, Known, busy
 from context_client.embedded.provider import SandboxEndpoint, SandboxProvider
 
 # what session pools take; a dot, a slash or a blank would be refused there with a puzzling message
@@ -25,6 +25,8 @@ _IDENTIFIER = re.compile(r"[A-Za-z0-9|\-&^%$#(){}\[\];<>]{4,128}")
 _INIT_SECONDS = 900.0  # a person may have to sign in
 _FOLLOW_SECONDS = 24 * 3600.0
 _QUICK_SECONDS = 10.0
+_MOST_KNOWN = 10_000
+_MAX_MEMORY_CHARS = 8 * 1024 * 1024
 
 
 class SessionStatus(BaseModel):
@@ -64,7 +66,7 @@ class SessionProxy:
         provider = OneEndpoint(place) if isinstance(place, SandboxEndpoint) else place
         self._lines = Lines(provider, upn=upn, token=token, patience=self._settings.patience)
         self._environment = dict(variables or {}) | (model or ModelAccess()).environment()
-        self._generations: dict[str, str] = {}
+        self._known: dict[str, Known] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -119,7 +121,8 @@ class SessionProxy:
             DirectError: The sandbox cannot be asked.
         """
         head = (await self._ask(session_id, {"op": "status"}, _QUICK_SECONDS)).head
-        replaced = self._generations.get(session_id, head.generation) != head.generation
+        known = self._known.get(session_id)
+        replaced = known is not None and known.generation not in ("", head.generation)
         return SessionStatus(generation=head.generation, replaced=replaced, running=head.running, session=head.session)
 
     async def stop(self, session_id: str) -> bool:
@@ -138,6 +141,7 @@ class SessionProxy:
             SessionBusy: A call is at work.
             DirectError: The sandbox cannot be asked.
         """
+        self._remembering(session_id).memory = None
         head = (await self._ask(session_id, {"op": "clear"}, _QUICK_SECONDS)).head
         if head.busy is not None:
             raise busy(head.busy)
@@ -147,14 +151,37 @@ class SessionProxy:
         _check(session_id)
         call = uuid.uuid4().hex
         start = order.to_wire(call)
-        if session_id in self._generations:
-            start["generation"] = self._generations[session_id]
-
-        def remember(generation: str) -> None:
-            self._generations[session_id] = generation
-
+        known = self._remembering(session_id)
+        if known.generation:
+            start["generation"] = known.generation
         asking = partial(self._ask, session_id)
-        return EventStream(asking, self._settings, call=call, seconds=order.seconds, start=start, on_generation=remember)
+        return EventStream(
+            asking,
+            self._settings,
+            call=call,
+            seconds=order.seconds,
+            start=start,
+            known=known,
+            on_end=partial(self._keep, session_id) if order.kind == "chat" and self._settings.most_remembered else None,
+        )
+
+    async def _keep(self, session_id: str) -> None:
+        """Keep what was said, as the sandbox packs it; a conversation that cannot be carried is not kept."""
+        answer = await self._ask(session_id, {"op": "memory"}, _QUICK_SECONDS)
+        known, session = self._remembering(session_id), answer.head.session
+        known.memory = None
+        if session is not None and len(answer.lines) == 1 and len(answer.lines[0]) <= _MAX_MEMORY_CHARS:
+            known.memory = {"session_id": session.session_id, "team": session.team, "turns": session.turns, "transcript": answer.lines[0]}
+        remembered = [other for other in self._known.values() if other.memory is not None]
+        for oldest in remembered[: -self._settings.most_remembered]:
+            oldest.memory = None
+
+    def _remembering(self, session_id: str) -> Known:
+        """Return what is known of a session, moved to the end as the one used last."""
+        known = self._known[session_id] = self._known.pop(session_id, Known())
+        if len(self._known) > _MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        return known
 
     async def _ask(self, session_id: str, order: dict[str, Any], wait_seconds: float) -> Answer:
         _check(session_id)

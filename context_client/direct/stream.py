@@ -23,7 +23,9 @@ STOP_SECONDS = 12.0
 _GRACE_SECONDS = 120.0
 _HASTY_SECONDS = 0.3
 _MOST_WAIT_SECONDS = 180.0
-_GONE = "The sandbox is another one than at the last call: the files and the conversation of the former are gone."
+_GONE = "The sandbox is another one than at the last call, and the files of the former are gone."
+_REMEMBERED = "The agent remembers what was said, but not the files: send them again where they are needed."
+_FORGOTTEN = "So is the conversation: a new one begins."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,9 @@ class DirectSettings:
     when_replaced: Literal["go_on", "refuse"] = "go_on"
     """What to do with a message when the sandbox is another one than at the last call: work in the empty one, or raise."""
 
+    most_remembered: int = 64
+    """Of how many sessions the conversation is kept here, up to 8 MiB each, for the sandbox that takes a lost one's place; 0 keeps none."""
+
     def __post_init__(self) -> None:
         """Refuse a wait that a platform would cut.
 
@@ -53,6 +58,20 @@ class DirectSettings:
         """
         if not 0 < self.wait_seconds <= _MOST_WAIT_SECONDS:
             raise ValueError(f"wait_seconds is {self.wait_seconds!r}; platforms cut executions after 220 s, so set at most 180.")
+
+
+@dataclass
+class Known:
+    """What a proxy knows of a session between calls."""
+
+    generation: str = ""
+    """The sandbox that answered last."""
+
+    refused: str = ""
+    """A sandbox in another's place, of which the caller was told by an error: the next message means it."""
+
+    memory: dict[str, Any] | None = None
+    """The conversation, as its sandbox has packed it."""
 
 
 class EventStream:
@@ -70,7 +89,8 @@ class EventStream:
         call: str,
         seconds: float,
         start: dict[str, Any] | None = None,
-        on_generation: Callable[[str], None] = lambda generation: None,
+        known: Known | None = None,
+        on_end: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.call = call
         """Name of the call in its sandbox."""
@@ -82,12 +102,13 @@ class EventStream:
         self._settings = settings
         self._start = start
         self._seconds = seconds
-        self._on_generation = on_generation
+        self._known = known or Known()
         self._ready: deque[DirectEvent] = deque()
         self._failure: DirectError | None = None
         self._generation = ""
         self._next = self._seen = 0
-        self._asked = self._over = False
+        self._on_end = on_end
+        self._asked = self._over = self._anew = self._told_end = False
         self._stops = start is not None
         self._deadline = time.monotonic() + seconds + _GRACE_SECONDS
 
@@ -102,6 +123,7 @@ class EventStream:
                 await self._ask({"op": "stop", "call": self.call}, STOP_SECONDS)
         self._over = True
         self._ready.clear()
+        await self._finish()
 
     async def __aenter__(self) -> Self:
         return self
@@ -123,30 +145,47 @@ class EventStream:
                 failure, self._failure = self._failure, None
                 raise failure
             if self._over:
+                await self._finish()
                 raise StopAsyncIteration
             self._take(await (self._poll() if self._asked and self._start is None else self._begin()))
         return self._ready.popleft()
+
+    async def _finish(self) -> None:
+        """Do once what follows the last event."""
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None and self._told_end:
+            with anyio.move_on_after(STOP_SECONDS, shield=True), suppress(DirectError):
+                await on_end()
 
     async def _begin(self) -> Answer:
         order = {**(self._start or {"op": "poll", "call": self.call, "after": 0}), **self._bounds()}
         self._asked = True
         answer = await self._ask(order, self._settings.wait_seconds)
         if answer.head.replaced:
-            self._on_generation(answer.head.generation)
-            if self._settings.when_replaced == "refuse":
-                self._over = True
-                raise SandboxReplaced(f"{_GONE} Nothing was begun; send the message again to work in the empty sandbox.")
-            self._ready.append(Replaced(message=f"{_GONE} A new conversation begins."))
-            for known in (order, self._start or {}):
-                known.pop("generation", None)
-            answer = await self._ask(order, self._settings.wait_seconds)
+            self._begin_anew(answer.head.generation)
+            answer = await self._ask({**(self._start or {}), **self._bounds()}, self._settings.wait_seconds)
+        if self._anew:
+            remembered = answer.head.remembered
+            message = f"{_GONE} {_REMEMBERED if remembered else _FORGOTTEN}"
+            self._ready.append(Replaced(message=message, remembered=remembered))
         if answer.head.busy is not None:
             self._over = True
             raise busy(answer.head.busy)
         self._start = None
-        self._generation = answer.head.generation
-        self._on_generation(self._generation)
+        self._generation = self._known.generation = answer.head.generation
         return answer
+
+    def _begin_anew(self, generation: str) -> None:
+        """Prepare to begin in another sandbox than the last call's.
+
+        Raises:
+            SandboxReplaced: That is not wanted.
+        """
+        if self._settings.when_replaced == "refuse" and generation != self._known.refused:
+            self._over, self._known.refused = True, generation
+            raise SandboxReplaced(f"{_GONE} Nothing was begun; send the message again to work in the empty sandbox.")
+        self._start = {name: part for name, part in (self._start or {}).items() if name != "generation"} | {"memory": self._known.memory}
+        self._anew = True
 
     async def _poll(self) -> Answer:
         order = {"op": "poll", "call": self.call, "after": self._next, "generation": self._generation, **self._bounds()}
@@ -193,7 +232,7 @@ class EventStream:
             self.skipped += 1
             return False
         self._ready.append(event)
-        self._over = isinstance(event, Done | Failed)
+        self._over = self._told_end = isinstance(event, Done | Failed)
         return self._over
 
     def _end(self, failure: DirectError) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from runner_image.direct.detached import DetachedCalls
 from runner_image.direct.errors import AnotherAtWork, BadOrder
+from runner_image.direct.memory import export_memory, import_memory
 from runner_image.direct.session_store import SessionStore, direct_places
 from runner_image.places import Places
 
@@ -55,6 +56,7 @@ class Desk:
             "stop": self._stop,
             "status": self._status,
             "clear": self._clear,
+            "memory": self._memory,
         }
 
     def answer(self, order: dict[str, Any]) -> tuple[dict[str, Any], tuple[bytes, ...]]:
@@ -83,9 +85,18 @@ class Desk:
         if order["kind"] not in ("init", "chat"):
             raise ValueError(f"there are no calls of the kind {order['kind']!r}")
         parts = {name: order[name] for name in ("kind", "team", "message", "seconds", "environment")}
+        remembered = False
         with self._calls.door():
+            if order.get("memory") and not self._calls.knows(order["call"]):
+                self._calls.await_end()
+                remembered = import_memory(self._places, order["memory"])
             self._calls.start(order["call"], parts)
-        return self._poll({**order, "after": 0})
+        answer, events = self._poll({**order, "after": 0})
+        return {**answer, "remembered": remembered}, events
+
+    def _memory(self, _: dict[str, Any]) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+        packed = export_memory(self._places)
+        return {"session": self._session()}, () if packed is None else (packed,)
 
     def _poll(self, order: dict[str, Any]) -> tuple[dict[str, Any], tuple[bytes, ...]]:
         call = order["call"]
@@ -100,15 +111,18 @@ class Desk:
         return {"stopped": self._calls.stop(order["call"]) if self._calls.knows(order["call"]) else True}, ()
 
     def _status(self, _: dict[str, Any]) -> tuple[dict[str, Any], tuple[bytes, ...]]:
-        store = SessionStore(self._places.state / "session.json")
-        state = store.load()
-        session = state and {
+        return {"running": self._calls.at_work(), "last": self._calls.last(), "session": self._session()}, ()
+
+    def _session(self) -> dict[str, Any] | None:
+        state = SessionStore(self._places.state / "session.json").load()
+        if state is None:
+            return None
+        return {
             "session_id": state.session_id,
             "team": state.team,
             "initialized": state.initialized,
             "turns": state.conversation_turns,
         }
-        return {"running": self._calls.at_work(), "last": self._calls.last(), "session": session}, ()
 
     def _clear(self, _: dict[str, Any]) -> tuple[dict[str, Any], tuple[bytes, ...]]:
         with self._calls.door():

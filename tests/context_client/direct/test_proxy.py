@@ -122,23 +122,40 @@ async def test_a_detached_call_ends_by_itself(places: Places, proxy: SessionProx
     assert [event.content for event in await all_of(followed) if isinstance(event, Text)] == ["One.", "Two."]
 
 
-@pytest.mark.parametrize("when", ["go_on", "refuse"])
-async def test_another_sandbox_is_told_before_anything_is_done(places: Places, when: str) -> None:
-    name = f"new-{when.replace('_', '-')}"
+@pytest.mark.parametrize("most_remembered", [pytest.param(64, id="kept"), pytest.param(0, id="not kept")])
+async def test_another_sandbox_is_told_and_the_agent_remembers_what_was_kept(places: Places, most_remembered: int) -> None:
+    """The first event says what is gone; the conversation goes on from what the proxy has kept."""
+    name = f"new-{most_remembered}-x"
     await places.play(name)
-    settings = DirectSettings(wait_seconds=5, when_replaced="refuse" if when == "refuse" else "go_on")
+    settings = DirectSettings(wait_seconds=5, most_remembered=most_remembered)
     async with SessionProxy(places.sandboxes, model=MODEL, upn=UPN, settings=settings) as proxy:
-        await all_of(proxy.chat(name, "The word is heron."))
+        await all_of(proxy.chat(name, "The word is heron.", "birds"))
         await places.replace(name)
         await places.play(name)
         assert (await proxy.status(name)).replaced
-        if when == "refuse":
-            with pytest.raises(SandboxReplaced, match="Nothing was begun"):
-                await all_of(proxy.chat(name, "Which word?"))
         events = await all_of(proxy.chat(name, "Which word?"))
-    assert isinstance(events[0], Replaced) == (when == "go_on")
+        again = await all_of(proxy.chat(name, "And now?"))
+    assert isinstance(events[0], Replaced)
     assert isinstance(events[-1], Done)
-    assert events[-1].turns == 1
+    assert events[0].remembered == (most_remembered > 0) == ("heron" in json.dumps((await places.received(name))[0]["messages"]))
+    assert (events[-1].turns, events[-1].team) == ((2, "birds") if most_remembered else (1, "default"))
+    assert again[0].type == "progress"
+
+
+async def test_a_replaced_sandbox_can_be_refused(places: Places) -> None:
+    """Nothing is begun; the same message sent again means the empty sandbox."""
+    await places.play("refuse-1")
+    async with SessionProxy(places.sandboxes, model=MODEL, upn=UPN, settings=DirectSettings(when_replaced="refuse")) as proxy:
+        await all_of(proxy.chat("refuse-1", "The word is heron."))
+        await places.replace("refuse-1")
+        await places.play("refuse-1")
+        with pytest.raises(SandboxReplaced, match="Nothing was begun"):
+            await all_of(proxy.chat("refuse-1", "Which word?"))
+        assert await places.received("refuse-1") == []
+        events = await all_of(proxy.chat("refuse-1", "Which word?"))
+    assert isinstance(events[0], Replaced)
+    assert events[0].remembered
+    assert isinstance(events[-1], Done)
 
 
 async def test_a_key_is_in_no_place_where_the_agent_or_a_listing_sees_it(places: Places, proxy: SessionProxy) -> None:
