@@ -96,7 +96,7 @@ class Settings(BaseSettings):
     container_image: str = Field(default="claude-code-runner:dev", min_length=1)
     """Image of sandboxes in containers; it must be on the engine already (./dev image), none is ever pulled."""
     container_engine_url: str | None = Field(default=None, pattern=r"^unix:///.+")
-    """Socket of Docker or Podman; without one DOCKER_HOST or the usual places."""
+    """Socket of Docker; without one DOCKER_HOST or the usual places."""
     session_pools: tuple[SessionPool, ...] = ()
     """Session pools as JSON: [{"name": …, "endpoint": its pool management endpoint, "region": …, "max_sessions": …}, …]."""
     session_pool_key: SecretStr | None = None

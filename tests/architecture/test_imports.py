@@ -38,6 +38,7 @@ EDGES: Mapping[str, tuple[str, ...]] = {
         "context_client/embedded/azure_storage.py",
         "context_client/pools/identity.py",
     ),
+    "docker": ("context_client/sandboxes/containers/engine.py",),
     # not for us at all
     "requests|flask|django|aiohttp": (),
 }
