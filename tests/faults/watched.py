@@ -53,7 +53,7 @@ class Trigger:
             self._weather.break_store(fault.seconds, answers_lost=fault.seed % 3 == 0)
         elif fault.kind == "clock_jump":
             self._weather.shift_clock(fault.seconds)
-        elif fault.kind == "disk_full":
+        elif fault.kind == "disk_full" and self._folder.is_mount():  # the machine's own disk is not ours to fill
             fill(self._folder)
             (self._folder.parent / "full").touch()
 
