@@ -35,8 +35,9 @@ _contents = st.one_of(
     st.sampled_from([b"", b"same content", b"text\n" * 3000, bytes(100_000)]),
     st.integers(0, 5).map(lambda seed: bytes((seed + i * i * 31) % 251 for i in range(9000))),
 )
-_file_modes = st.sampled_from([0o644, 0o755, 0o600, 0o444, 0o666, 0o777, 0o000 if os.geteuid() == 0 else 0o400])  # only root reads it
-_folder_modes = st.sampled_from([0o755, 0o700, 0o555, 0o777])
+_IS_ROOT = os.geteuid() == 0  # others cannot read, or change, what forbids it to its owner
+_file_modes = st.sampled_from([0o644, 0o755, 0o600, 0o444, 0o666, 0o777, 0o000 if _IS_ROOT else 0o400])
+_folder_modes = st.sampled_from([0o755, 0o700, 0o777, 0o555 if _IS_ROOT else 0o711])
 _targets = st.one_of(st.sampled_from([b"/etc/passwd", b"../..", b"a", b"missing\n", b"\xff"]), _names)
 
 
