@@ -5,6 +5,7 @@ lines hold for that Python is decided here: pip judges them by the interpreter i
 """
 
 import argparse
+import importlib.util
 import platform
 import re
 import shutil
@@ -57,7 +58,7 @@ def lines_for(lock: str, version: str) -> Iterator[str]:
         lock: Text of the lock file.
         version: Such as "3.13".
     """
-    from pip._vendor.packaging.requirements import Requirement  # pip is what fetches, so it is there, and nothing else needs it
+    from packaging.requirements import Requirement  # not in the image, which imports this package
 
     environment = {"python_version": version, "python_full_version": f"{version}.0", "sys_platform": "linux", "os_name": "posix"}
     environment |= {"platform_system": "Linux", "implementation_name": "cpython", "platform_python_implementation": "CPython"}
@@ -68,11 +69,18 @@ def lines_for(lock: str, version: str) -> Iterator[str]:
             yield f"{requirement.name}{requirement.specifier} \\\n{rest}"
 
 
+def _python_with_pip() -> str:
+    """Give the interpreter to fetch with: Debian's environments have no pip of their own where only the host's is installed."""
+    if importlib.util.find_spec("pip") is not None:
+        return sys.executable
+    return str(Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}")
+
+
 def _download(lock: Path, version: str, to: Path) -> list[str]:
     machine = platform.machine()
     tags = [f"manylinux_2_{minor}_{machine}" for minor in range(_NEWEST_GLIBC, _OLDEST_GLIBC - 1, -1)]
     tags += [f"manylinux2014_{machine}", f"manylinux2010_{machine}", f"manylinux1_{machine}", f"linux_{machine}"]
-    pip = [sys.executable, "-m", "pip", "download", "-qq", "--disable-pip-version-check", "--no-input"]
+    pip = [_python_with_pip(), "-m", "pip", "download", "-qq", "--disable-pip-version-check", "--no-input"]
     pip += ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--requirement", str(lock), "--dest", str(to)]
     pip += ["--implementation", "cp", "--python-version", version]
     return [*pip, *(word for tag in tags for word in ("--platform", tag))]
