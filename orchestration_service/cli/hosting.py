@@ -63,19 +63,36 @@ def quick_to_answer() -> Iterator[None]:
     """Keep this process prompt while the sandboxes of its machine are busy. For the entry point of a program, once all is loaded.
 
     A full garbage collection would walk the hundred thousand objects that live as long as the process, and answer nothing for a tenth of a
-    second; so these are exempt. And the session's scheduling group (sched(7), "autogroup") goes ahead of all others, where that is allowed:
-    a group which has used up its share waits, however small the others' shares are.
+    second; so these are exempt. And the session's scheduling group goes ahead of all others.
     """
     gc.collect()
     gc.freeze()
-    group = Path("/proc/self/autogroup")
-    before = "0"
+    try:
+        with ahead(Path("/proc/self/autogroup")):
+            yield
+    finally:
+        gc.unfreeze()
+
+
+@contextmanager
+def ahead(group: Path) -> Iterator[None]:
+    """Let a scheduling group (sched(7), "autogroup") go before others, where the kernel keeps one and allows it; at the end as before.
+
+    A group which has used up its share waits, however small the others' shares are.
+
+    Args:
+        group: The group's file: empty for a process that is in none.
+    """
+    before = ""
     with suppress(OSError):
-        before = group.read_text(encoding="ascii").split()[-1]
+        before = group.read_text(encoding="ascii")
+    if not before:
+        yield
+        return
+    with suppress(OSError):
         group.write_text(_AHEAD, encoding="ascii")
     try:
         yield
     finally:
-        gc.unfreeze()
         with suppress(OSError):
-            group.write_text(before, encoding="ascii")
+            group.write_text(before.split()[-1], encoding="ascii")
