@@ -8,7 +8,8 @@
 | `POST /files/upload` | `POST /files` |
 | `POST /files/delete` | `POST /executions` of code that empties the folder: deleting one by one leaves folders behind |
 
-Variables of the last statement are not given back by such a pool, so `results` is empty.
+Variables of the last statement are not given back by such a pool, so `results` is empty. Who asks in the pool's own words
+(`{"properties": {"code": …}}`) is answered in them.
 """
 
 import json
@@ -55,7 +56,7 @@ class CodeInterpreterTransport(httpx.AsyncBaseTransport):
         """
         match request.method, request.url.path:
             case "POST", "/code/execute":
-                return await self._execute(request, _code(await request.aread()))
+                return await self._execute(request, _object(await request.aread()))
             case "POST", "/files/delete":
                 return await self._delete(request)
             case "POST", "/files/upload":
@@ -71,8 +72,10 @@ class CodeInterpreterTransport(httpx.AsyncBaseTransport):
         """Close the transport behind."""
         await self._inner.aclose()
 
-    async def _execute(self, request: httpx.Request, code: str | None) -> httpx.Response:
-        if code is None:
+    async def _execute(self, request: httpx.Request, body: Mapping[str, Any]) -> httpx.Response:
+        wrapped = body.get("properties") if "code" not in body else None
+        code = (wrapped if isinstance(wrapped, dict) else body).get("code")
+        if not isinstance(code, str):
             return _json(200, {"detail": {"results": {}, "output": "", "error": "the request has no 'code' that is a text"}})
         asked: dict[str, Any] = {"codeInputType": "Inline", "executionType": "Synchronous", "code": code}
         asked["timeoutInSeconds"] = int(self._execution_seconds)
@@ -80,17 +83,12 @@ class CodeInterpreterTransport(httpx.AsyncBaseTransport):
         if not response.is_success:
             return response
         said = _object(await _whole(response))
-        result = said.get("result") if isinstance(said.get("result"), dict) else {}
-        assert isinstance(result, dict)
-        output, error = (str(result.get(name) or "") for name in ("stdout", "stderr"))
-        if str(said.get("status", "")).lower() in _GOOD:
-            error = ""  # what a program that succeeds writes to stderr would hide its output from the platform's own tool
-        else:
-            error = error or f"the execution ended with status {said.get('status')!r}"
-        return _json(200, {"detail": {"results": {}, "output": output, "error": error}})
+        if wrapped is not None:  # the caller speaks to such a pool itself: also in its first form, like our own server
+            return _json(200, said | {"properties": _first_form(said)})
+        return _json(200, {"detail": {"results": {}} | _detail(said)})
 
     async def _delete(self, request: httpx.Request) -> httpx.Response:
-        answer = await self._execute(request, _EMPTY)
+        answer = await self._execute(request, {"code": _EMPTY})
         if not answer.is_success:
             return answer
         error = json.loads(await _whole(answer))["detail"]["error"]
@@ -163,9 +161,28 @@ def _items(body: bytes) -> list[dict[str, Any]]:
     return items
 
 
-def _code(body: bytes) -> str | None:
-    code = _object(body).get("code")
-    return code if isinstance(code, str) else None
+def _first_form(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Put an answer of the present form into the first one."""
+    result = said.get("result")
+    inside = dict(result) if isinstance(result, dict) else {}
+    status = "Success" if _has_succeeded(said) else "Failure"
+    return {"status": status, "result": inside.pop("executionResult", None) or ""} | inside
+
+
+def _detail(said: Mapping[str, Any]) -> dict[str, str]:
+    """Read what the pool says of an execution."""
+    result = said.get("result") if isinstance(said.get("result"), dict) else {}
+    assert isinstance(result, dict)
+    output, error = (str(result.get(name) or "") for name in ("stdout", "stderr"))
+    if _has_succeeded(said):
+        error = ""  # what a program that succeeds writes to stderr would hide its output from the platform's own tool
+    else:
+        error = error or f"the execution ended with status {said.get('status')!r}"
+    return {"output": output, "error": error}
+
+
+def _has_succeeded(said: Mapping[str, Any]) -> bool:
+    return str(said.get("status", "")).lower() in _GOOD
 
 
 def _object(body: bytes) -> dict[str, Any]:

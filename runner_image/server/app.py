@@ -7,12 +7,14 @@ what went wrong. File routes do answer with an error status: there the status is
 import asyncio
 import mimetypes
 import os
+import time
 from collections.abc import Awaitable, Callable
 from urllib.parse import quote
 
+from .asked import read_asked
 from .courier import Courier
 from .errors import BadRequest, NoSuchFile, ServerError
-from .executor import Executor
+from .executor import Executor, Outcome
 from .store import FileEntry, FileStore, OpenFile
 from .upload import receive_upload
 from .version import ServerVersion, read_version
@@ -59,19 +61,18 @@ class CodeSessionApp:
             return
 
     async def _execute(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began = time.monotonic()
+        asked = read_asked({})
         try:
-            code = (await read_json_object(receive)).get("code")
-            if not isinstance(code, str):
-                raise BadRequest("The request body has no text under 'code'; send the Python code to run there.")
+            asked = read_asked(await read_json_object(receive))
+            outcome = await self._outcome(asked.code())
         except BadRequest as error:
-            await send_json(send, {"detail": {"results": {}, "output": "", "error": str(error)}})
-            return
-        if (carried := await self._courier.carry(code)) is not None:
-            await send_json(send, {"detail": {"results": {}, "output": carried, "error": ""}})
-            return
-        outcome = await self._executor.execute(code)
-        detail = {"results": outcome.results, "output": outcome.output, "error": outcome.error}
-        await send_json(send, {"detail": detail})
+            outcome = Outcome(results={}, output="", error=str(error))
+        await send_json(send, asked.answer(outcome, time.monotonic() - began))
+
+    async def _outcome(self, code: str) -> Outcome:
+        carried = await self._courier.carry(code)
+        return await self._executor.execute(code) if carried is None else Outcome(results={}, output=carried, error="")
 
     async def _upload(self, scope: Scope, receive: Receive, send: Send) -> None:
         name = await receive_upload(self._store, header(scope, b"content-type"), body_chunks(receive))

@@ -73,6 +73,51 @@ async def test_failures_have_the_keys_of_the_sample_but_never_its_status(client:
     assert answer.json()["detail"].keys() == sample("execute.response_user_exception")["detail"].keys()
 
 
+INLINE = {"codeInputType": "inline", "executionType": "synchronous"}
+
+
+@pytest.mark.anyio
+async def test_who_speaks_to_a_code_interpreter_pool_is_answered_in_its_forms(client: httpx.AsyncClient) -> None:
+    """In the one the Context API reads from such pools, and in the first one, whose body this is."""
+    request, known = (
+        json.loads((SAMPLES / f"code_interpreter.execute.{name}.json").read_text(encoding="utf-8"))
+        for name in ("request", "response_shape_read_by_context_api")
+    )
+    for properties in (request, INLINE | {"code": request["code"]}, {"code": request["code"]}):
+        answer = (await client.post("/code/execute", json={"properties": properties})).json()
+        assert answer.keys() == {"properties", "status", "result"}
+        took = answer["result"].pop("executionTimeInMilliseconds")
+        assert (answer["status"], answer["result"]) == (known["status"], known["result"])
+        first = {"status": "Success", "stdout": "done\n", "stderr": "", "result": "", "executionTimeInMilliseconds": took}
+        assert answer["properties"] == first
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("properties", "words"),
+    [
+        pytest.param({"code": "raise ValueError('bad')"}, "ValueError: bad", id="raises"),
+        pytest.param({}, "no text under 'code'", id="no code"),
+        pytest.param({"code": "1", "executionType": "asynchronous"}, "executionType 'asynchronous'", id="asynchronous"),
+        pytest.param({"code": "1", "codeInputType": None}, "codeInputType 'None'", id="odd kind"),
+    ],
+)
+async def test_a_failure_is_told_in_the_forms_of_a_code_interpreter_pool(
+    client: httpx.AsyncClient, properties: dict[str, object], words: str
+) -> None:
+    answer = await client.post("/code/execute", json={"properties": properties})
+    assert answer.status_code == 200
+    told = answer.json()
+    assert (told["status"], told["properties"]["status"]) == ("Failed", "Failure")
+    assert words in told["result"]["stderr"] == told["properties"]["stderr"]
+
+
+@pytest.mark.anyio
+async def test_a_body_with_code_of_its_own_is_the_platforms(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/code/execute", json={"code": "print(1)", "properties": {"code": "print(2)"}, **INLINE})
+    assert answer.json() == {"detail": {"results": {}, "output": "1\n", "error": ""}}
+
+
 @pytest.mark.anyio
 async def test_file_routes_answer_the_samples(client: httpx.AsyncClient) -> None:
     assert (await client.get("/files")).json() == sample("list.response_empty")

@@ -22,6 +22,9 @@ from tests.context_client.pools.conftest import KEY, UPN, serving
 
 pytestmark = pytest.mark.anyio
 
+IN_THE_POOLS_WORDS = {"properties": {"codeInputType": "inline", "executionType": "synchronous", "code": "print(1)"}}
+"""What programs send that were written for a code-interpreter pool."""
+
 
 @pytest.fixture(scope="module")
 async def real_sessions(anyio_backend: str) -> AsyncIterator[DynamicSessions]:
@@ -45,6 +48,13 @@ async def sandbox(real_sessions: DynamicSessions, anyio_backend: str) -> AsyncIt
 @pytest.mark.parametrize("name", container.CHECKS)
 async def test_a_sandbox_behind_a_pool_conforms(sandbox: httpx.AsyncClient, name: str) -> None:
     assert await container.run_check(name, sandbox) is None
+
+
+async def test_who_asks_in_a_code_interpreter_pools_words_is_answered_in_them(sandbox: httpx.AsyncClient) -> None:
+    """By our server itself: a pool of custom containers passes everything on."""
+    told = (await sandbox.post("/code/execute", json=IN_THE_POOLS_WORDS)).json()
+    assert (told["status"], told["result"]["stdout"]) == ("Succeeded", "1\n")
+    assert (told["properties"]["status"], told["properties"]["stdout"], told["properties"]["result"]) == ("Success", "1\n", "")
 
 
 async def test_timing_headers_become_figures(sandbox: httpx.AsyncClient, real_sessions: DynamicSessions) -> None:

@@ -12,6 +12,7 @@ from context_client.conformance import container as protocol
 from context_client.pools.emulator import EmulatorSettings, InterpreterSandboxes, PoolEmulator
 from context_client.sandboxes import LocalSandboxes, LocalSandboxSettings
 from tests.context_client.pools.conftest import KEY, Pool, World, serving
+from tests.context_client.pools.test_conformance import IN_THE_POOLS_WORDS
 from tests.context_client.pools.test_provider import run
 
 pytestmark = pytest.mark.anyio
@@ -52,3 +53,9 @@ async def test_names_that_leave_are_refused_here(sandbox: httpx.AsyncClient, nam
 
 async def test_other_routes_do_not_exist(sandbox: httpx.AsyncClient) -> None:
     assert (await sandbox.get("/health")).status_code == 404
+
+
+async def test_who_asks_in_the_pools_words_is_answered_in_them(sandbox: httpx.AsyncClient) -> None:
+    told = (await sandbox.post("/code/execute", json=IN_THE_POOLS_WORDS)).json()
+    assert (told["status"], told["result"]["stdout"]) == ("Succeeded", "1\n")
+    assert (told["properties"]["status"], told["properties"]["stdout"], told["properties"]["result"]) == ("Success", "1\n", "")
