@@ -3,6 +3,7 @@
 `CLAUDE_CODE_RUNNER_IMAGE` names the image to test with; by default a small one is made from this machine and checkout.
 """
 
+import gc
 import os
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -26,14 +27,21 @@ Settings = Callable[..., ContainerSandboxSettings]
 @pytest.fixture(scope="session")
 def engine_api() -> Iterator[Any]:
     """The engine's low-level client, for looking at things from the side."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # the client forgets the socket of an attempt that failed
-        try:
-            api = docker.APIClient(base_url=os.environ.get("DOCKER_HOST"), version="auto", timeout=60)
-        except (docker.errors.DockerException, OSError) as error:
-            pytest.skip(f"no container engine answers: {error}")
+    api = _engine()
     with closing(api):
         yield api
+
+
+def _engine() -> Any:
+    """A client that has spoken with the engine. The socket of an attempt that failed is the client's to forget, and ours to collect."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        try:
+            return docker.APIClient(base_url=os.environ.get("DOCKER_HOST"), version="auto", timeout=60)
+        except (docker.errors.DockerException, OSError) as error:
+            reason = str(error)
+        gc.collect()  # a skip raised above would keep the socket until the run ends, and fail it there
+    pytest.skip(f"no container engine answers: {reason}")
 
 
 @pytest.fixture(scope="session")
