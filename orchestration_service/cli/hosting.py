@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import SecretStr
 
@@ -46,14 +47,15 @@ async def scripted_routes(script: Script) -> AsyncIterator[ModelRoutes]:
 
 
 @asynccontextmanager
-async def hosted_platform(data_dir: Path, *, routes: ModelRoutes | None = None) -> AsyncIterator[Platform]:
+async def hosted_platform(data_dir: Path, *, routes: ModelRoutes | None = None, **chosen: Any) -> AsyncIterator[Platform]:
     """Serve the embedded platform until the context ends.
 
     Args:
         data_dir: Where operations and files are kept.
         routes: Where model calls go; by default as the environment says.
+        chosen: Further settings, before those of the environment.
     """
-    settings = load_settings(instance_id=str(uuid.uuid4()), api_key=secrets.token_urlsafe(24), data_dir=data_dir)
+    settings = load_settings(instance_id=str(uuid.uuid4()), api_key=secrets.token_urlsafe(24), data_dir=data_dir, **chosen)
     async with open_service(settings, routes=routes) as service, serve(service.app) as endpoint:
         yield Platform(endpoint.base_url, settings.instance_id, settings.api_key.get_secret_value(), service.sandbox)
 

@@ -26,3 +26,11 @@ class Figure:
     def is_met(self) -> bool:
         """Whether the target is met."""
         return self.value <= self.target
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A measurement that cannot be made on this machine."""
+
+    why: str
+    """What is missing, and what to do about it."""

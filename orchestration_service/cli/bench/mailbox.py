@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from pydantic import SecretStr
 
 from context_client import ContextClient, EmbeddedContext, UserIdentity, connect
+from context_client.embedded.provider import SandboxProvider
 from context_client.embedded.settings import EmbeddedSettings
 from context_client.sandboxes.local import LocalSandboxes
 from orchestration_service.cli.bench.figure import Figure
@@ -29,8 +30,20 @@ _MEASURED_CALL = 20
 
 
 async def exchange() -> list[Figure]:
-    """Measure one exchange as the service makes it: through the embedded Context API to the runner in a local sandbox and back."""
-    async with _open_context() as context:
+    """Measure one exchange with a sandbox of this machine."""
+    async with LocalSandboxes() as sandboxes:
+        return [await one_exchange("one exchange on the local provider, p50", 15, sandboxes)]
+
+
+async def one_exchange(name: str, target: float, sandboxes: SandboxProvider) -> Figure:
+    """Measure one exchange as the service makes it: through the embedded Context API to the runner in a sandbox and back.
+
+    Args:
+        name: What the figure is called.
+        target: Milliseconds it must not be above.
+        sandboxes: Makes the sandbox.
+    """
+    async with _open_context(sandboxes) as context:
         session = await _open_session(context)
         await session.exchange(Exchange(run_id="bench-exchange"))
         await asyncio.sleep(WARM_SECONDS)
@@ -39,12 +52,12 @@ async def exchange() -> list[Figure]:
             since = time.perf_counter()
             await session.exchange(Exchange(run_id="bench-exchange"))
             seconds.append((time.perf_counter() - since) * 1000)
-    return [Figure("one exchange on the local provider, p50", median(seconds), "ms", 15, f"p95 {quantiles(seconds, n=20)[-1]:.1f} ms")]
+    return Figure(name, median(seconds), "ms", target, f"p95 {quantiles(seconds, n=20)[-1]:.1f} ms")
 
 
 async def executions() -> list[Figure]:
     """Measure a hundred executions that sleep 0.2 s, at once in one sandbox."""
-    async with _open_context() as context:
+    async with LocalSandboxes() as sandboxes, _open_context(sandboxes) as context:
         session = await _open_session(context)
         code = "import time; time.sleep(0.2); print('ok')"
         await context.execute_code(_IDENTITY, session.session_id, code)
@@ -60,13 +73,12 @@ async def executions() -> list[Figure]:
 
 
 @asynccontextmanager
-async def _open_context() -> AsyncIterator[ContextClient]:
+async def _open_context(sandboxes: SandboxProvider) -> AsyncIterator[ContextClient]:
     with TemporaryDirectory(prefix="claude-code-bench-") as folder:
-        async with LocalSandboxes() as sandboxes:
-            server = EmbeddedSettings(folder=Path(folder), instance_id="bench", api_key=SecretStr("bench-key"))
-            providers = {SessionSettings().endpoint_provider: sandboxes}
-            async with connect(EmbeddedContext(server=server), providers=providers) as context:
-                yield context
+        server = EmbeddedSettings(folder=Path(folder), instance_id="bench", api_key=SecretStr("bench-key"))
+        providers = {SessionSettings().endpoint_provider: sandboxes}
+        async with connect(EmbeddedContext(server=server), providers=providers) as context:
+            yield context
 
 
 async def _open_session(context: ContextClient) -> Session:

@@ -104,12 +104,13 @@ class Stage:
 
 
 @asynccontextmanager
-async def open_stage(script: Script, *, far_model: bool = False) -> AsyncIterator[Stage]:
+async def open_stage(script: Script, *, far_model: bool = False, **chosen: Any) -> AsyncIterator[Stage]:
     """Put the platform, the scripted model and the repository up.
 
     Args:
         script: What the model plays.
         far_model: Whether the model has a process of its own; then nothing hears its requests.
+        chosen: Settings of the platform, such as where its sandboxes are.
     """
     with TemporaryDirectory(prefix="claude-code-bench-") as name:
         folder = Path(name)
@@ -117,7 +118,7 @@ async def open_stage(script: Script, *, far_model: bool = False) -> AsyncIterato
         ear = Ear(ScriptedModel(script))
         async with _far(script, folder) if far_model else _near(ear) as model_url:
             routes = ModelRoutes(default_key=SecretStr(SCRIPTED_KEY), base_url=model_url)
-            async with hosted_platform(folder / "data", routes=routes) as platform, open_caller(platform) as caller:
+            async with hosted_platform(folder / "data", routes=routes, **chosen) as platform, open_caller(platform) as caller:
                 packed = await asyncio.to_thread(pack, made.path)
                 with quick_to_answer():  # as `./dev serve` is
                     yield Stage(caller, ear, model_url, folder, packed)
