@@ -103,22 +103,26 @@ class Inventory:
         if seen is not None and text_above.rstrip("/") not in seen.folders:
             stamps = _NONE
         opened, kept = seen.opened if seen is not None else None, self.stamps
+        others: list[tuple[str, str, os.stat_result]] = []
         for name, status in children:
-            if len(entries) >= limit:
-                self.miss(above + name, f"the tree has more than {limit} entries")
-                continue
             path = text_above + (name if name.isascii() and "\\" not in name else path_text(os.fsencode(name)))
             stamp = stamps.get(path)
             if stamp is not None and stamp == (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns):
                 entry = before[path]
                 same = status.st_dev == device and status.st_mode == _REGULAR | entry[2]
                 quiet = opened is None or (path not in opened and status.st_nlink == 1)
-                if same and (quiet or self._still(path, Found(above + name, name, folder, status))):
+                if same and len(entries) < limit and (quiet or self._still(path, Found(above + name, name, folder, status))):
                     self._bytes += entry[4]
                     kept[path] = stamp
                     entries.append(entry)
                     continue
-            self._take(path, Found(above + name, name, folder, status))
+            others.append((name, path, status))
+        others.sort()  # contents of one folder are stored in the order of their names
+        for name, path, status in others:
+            if len(entries) < limit:
+                self._take(path, Found(above + name, name, folder, status))
+            else:
+                self.miss(above + name, f"the tree has more than {limit} entries")
 
     def _still(self, path: str, found: Found) -> bool:
         """Tell whether a file that was opened, but whose stamp is unchanged, cannot have been written."""

@@ -49,7 +49,7 @@ class Found(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """What one folder of the tree holds, to be read before the next listing is asked for."""
+    """What one folder of the tree holds, to be read to its end before the next listing is asked for."""
 
     path: str
     """Path of the folder below the root with a slash at its end; empty for the root."""
@@ -57,8 +57,8 @@ class Listing(NamedTuple):
     folder: int
     """Its descriptor."""
 
-    children: list[tuple[str, os.stat_result]]
-    """Name and status of each entry that can be sealed, sorted by name; links not followed."""
+    children: Iterator[tuple[str, os.stat_result]]
+    """Name and status of each entry that can be sealed, in no order; links not followed."""
 
 
 @dataclass
@@ -131,13 +131,12 @@ def listings(root: int, excluded: Exclude | None, missed: Missed) -> Iterator[Li
 def walk(root: int, excluded: Exclude | None, missed: Missed) -> Iterator[Found]:
     """Yield every file, link and folder below a folder, parents first; see `listings`."""
     for path, folder, children in listings(root, excluded, missed):
-        for name, status in children:
+        for name, status in sorted(children, key=itemgetter(0)):
             yield Found(path + name, name, folder, status)
 
 
-def _children(here: _Open, folders: list[str], excluded: Exclude | None, missed: Missed) -> list[tuple[str, os.stat_result]]:
-    """List one folder, and the folders in it, the last one first; runs for every entry of every turn, hence terse."""
-    found = []
+def _children(here: _Open, folders: list[str], excluded: Exclude | None, missed: Missed) -> Iterator[tuple[str, os.stat_result]]:
+    """List one folder, and at the end the folders in it, the last one first; runs for every entry of every turn, hence terse."""
     above, longest = here.path, MAX_PATH_BYTES // 4 - len(here.path)
     try:
         with os.scandir(here.fd) as listing:
@@ -156,14 +155,12 @@ def _children(here: _Open, folders: list[str], excluded: Exclude | None, missed:
                 elif len(name) > longest and len(os.fsencode(above + name)) > MAX_PATH_BYTES:
                     missed(above + name, f"its path is longer than {MAX_PATH_BYTES} bytes")
                 else:
-                    found.append((name, status))
                     if kind == _FOLDER:
                         folders.append(name)
+                    yield name, status
     except OSError as error:
         missed(above.rstrip("/"), f"the folder cannot be listed: {error.strerror}")
-    found.sort(key=itemgetter(0))
     folders.sort(reverse=True)
-    return found
 
 
 def open_file(found: Found) -> int:
