@@ -54,6 +54,7 @@ _ENDINGS: Mapping[EndReason, str] = {
     "model_error": "The model could not be used",
     "agent_error": "The agent could not do its work",
     "input_error": "The attached files could not be used",
+    "refused": "The agent was not started",
     "runner_crashed": "The runner in the sandbox was restarted in the middle of the turn.",
     "sandbox_lost": "The sandbox was lost in the middle of the turn.",
 }
@@ -61,7 +62,7 @@ _ENDINGS: Mapping[EndReason, str] = {
 
 def failed(end: EndReason) -> bool:
     """Whether a turn that ended so is a failure for the platform; a stopped turn with results is not."""
-    return end in ("model_error", "agent_error", "input_error", "runner_crashed", "sandbox_lost")
+    return end in ("model_error", "agent_error", "input_error", "refused", "runner_crashed", "sandbox_lost")
 
 
 def compose(request: CompletionRequest, operation_id: str, planned: Planned, manifest: RunManifest, receipt: Receipt) -> CompletionResponse:
@@ -188,6 +189,7 @@ def _execution_artifact(request: CompletionRequest, manifest: RunManifest, recei
             "turn_number": str(receipt.turn_number),
             "session_id": manifest.session_id,
             "sandbox": receipt.sandbox,
+            "wall": receipt.wall.level if receipt.wall else "",
             "receipt": _short_receipt(receipt),
             **({"error_message": receipt.detail} if failed(receipt.end_reason) else {}),
         },
@@ -221,6 +223,8 @@ def _receipt_text(receipt: Receipt, manifest: RunManifest) -> str:
         f"{receipt.processes_left} processes left",
     ]
     lines = [f"*{' · '.join(fact for fact in facts if fact)}*"]
+    if receipt.wall is not None and manifest.end_reason != "refused":  # else no agent stood behind it
+        lines.append(f"*wall between agent and runner: {' '.join(receipt.wall.in_words().split())[:_REMARK_CHARACTERS]}*")
     lines += _listed([f"Not kept: {entry}" for entry in receipt.lost])
     lines += _listed(receipt.remarks)
     return "\n".join(lines)

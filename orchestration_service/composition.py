@@ -73,7 +73,7 @@ async def open_service(
             broker=await stack.enter_async_context(ModelBroker()),
             routes=routes or ModelRoutes(default_key=settings.anthropic_api_key, base_url=settings.anthropic_base_url),
             session=SessionSettings(),
-            limits=limits or SandboxLimits(),
+            limits=limits or SandboxLimits(minimum_wall=settings.minimum_wall),
             describe_sandbox=lambda: sandbox,
             patience_seconds=pace.patience,
         )

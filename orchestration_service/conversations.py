@@ -131,7 +131,8 @@ def with_turn(
         inputs=seal.inputs if seal else (),
         created_at=datetime.now(UTC),
     )
-    usable = manifest.generation and manifest.end_reason != "input_error"  # else the workspace is empty, or only half of what it should be
+    # else the workspace is empty, or only half of what it should be
+    usable = manifest.generation and manifest.end_reason not in ("input_error", "refused")
     mark = SandboxMark(session_id=session_id, generation=manifest.generation) if usable else None
     return known.model_copy(update={"head_turn": number, "turns": (*known.turns, record), "sandbox": mark})
 

@@ -48,6 +48,8 @@ def _with(known: Conversation | None, course: Course, manifest: RunManifest, fil
         return kept
     if failed is not None and not _is_newest(known, number, failed.parent_turn):
         return kept.model_copy(update={"head_turn": known.head_turn, "sandbox": known.sandbox})
+    if manifest.end_reason == "refused":  # nothing has happened, in the sandbox neither
+        return kept.model_copy(update={"head_turn": known.head_turn, "sandbox": known.sandbox})
     if manifest.end_reason == "sandbox_lost" and known.head_turn:  # nothing was sealed: the next turn goes on from the one before
         return kept.model_copy(update={"head_turn": known.head_turn})
     return kept

@@ -34,6 +34,7 @@ from orchestration_service.replay import Replayed, replay
 from orchestration_service.salvage import salvage
 from orchestration_service.sessions import Fetched, Session, SessionSettings, open_session
 from orchestration_service.user_workspace import UserWorkspaces
+from orchestration_service.walls import explain_refusal, unkept_demand
 from workflow_schemas.mailbox import Exchange
 from workflow_schemas.manifest import RunManifest
 from workflow_schemas.model_stream import error_body
@@ -150,7 +151,6 @@ class Pipeline:
         check_profile(course.conversation, course.planned)
         follower = Follower(self._board, course.ledger, turn.operation.operation_id)
         manifest, calls = await self._run(course, follower, self._routes.route(course.planned, turn.operation.upn))
-        manifest = _in_own_words(manifest, calls)
         if course.late:
             if manifest.end_reason == "sandbox_lost":
                 raise SandboxLost(manifest.detail, may_answer=course.may_answer)
@@ -160,6 +160,8 @@ class Pipeline:
             await follower.take([{"type": "progress", "at": time.time(), "step": "collect", "message": "Collecting the files."}])
         async with course.step("collect"):
             collected = await self._collect(course, manifest)
+        manifest = _in_own_words(manifest, calls, course.planned)  # not before: what was stored is held against the runner's own words
+        course.remarks += unkept_demand(manifest, course.planned)
         if turn.operation.conversation_id:
             kept = await keep_turn(course, self._store, manifest, collected.files)
             course.remarks += await self._user_workspaces.keep(turn, kept, course.planned, course.ledger.claim)
@@ -294,11 +296,11 @@ async def _over(request: ModelRequest) -> ModelReply:
     return ModelReply(400, error_body("invalid_request_error", "the turn is over"))
 
 
-def _in_own_words(manifest: RunManifest, calls: ModelCalls) -> RunManifest:
-    """Say what was wrong with the model; the CLI knows only the relay inside the sandbox and blames that."""
+def _in_own_words(manifest: RunManifest, calls: ModelCalls, planned: Planned) -> RunManifest:
+    """Say what was wrong with the model, where the CLI knows only the relay inside the sandbox and blames that; and who demands a wall."""
     if manifest.end_reason == "model_error" and calls.failure:
         return manifest.model_copy(update={"detail": calls.failure, "answer": ""})
-    return manifest
+    return explain_refusal(manifest, planned)
 
 
 def _failure(turn: AcceptedTurn, text: str, reason: str | None = None) -> CompletionResponse:

@@ -20,7 +20,8 @@ from workflow_schemas.platform import (
     resolve_prompt,
 )
 from workflow_schemas.platform_request import EndpointConfiguration
-from workflow_schemas.properties import WorkflowProperties, flatten, read_properties
+from workflow_schemas.properties import PropertyReading, WorkflowProperties, flatten, read_properties
+from workflow_schemas.walls import WallLevel, stricter
 
 _ARCHIVES = (".zip", ".tar")
 _SOFT_SHARE = 0.85
@@ -38,6 +39,9 @@ class SandboxLimits:
 
     max_unpacked_bytes: int = 1024 * 1024 * 1024
     """Largest workspace in bytes after unpacking the inputs."""
+
+    minimum_wall: WallLevel | None = None
+    """The weakest wall between agent and runner that a turn may run behind; None for the strongest a sandbox allows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,10 +103,8 @@ def make_plan(
         PlanRefused: The request or the agent's configuration does not allow a turn; the text says what to change.
     """
     (model, endpoint, overrides), main_prompt = _resources(request)
-    reading = read_properties(_settings(request, overrides))
+    reading = _reading(request, overrides)
     properties = reading.properties
-    if reading.refusals:
-        raise PlanRefused(" ".join(("An administrator has to correct the agent.", *reading.refusals)))
     if properties.workspace_persistence_mode == "none":
         continuing = None
     files = tuple(request.attached_files if continuing else request.file_history)
@@ -123,6 +125,7 @@ def make_plan(
         agent_session_id=continuing.agent_session_id if continuing else "",
         history=history(request),
         persistence=properties.workspace_persistence_mode,
+        minimum_wall=stricter(properties.minimum_wall, limits.minimum_wall),
     )
     return Planned(
         plan=plan,
@@ -173,6 +176,14 @@ def _resources(request: CompletionRequest) -> tuple[MainModel, Prompt]:
     if not request.prompt.strip():
         raise PlanRefused("The message is empty. Say what should be done with the files.")
     return found
+
+
+def _reading(request: CompletionRequest, model_overrides: dict[str, Any]) -> PropertyReading:
+    """Return what is understood of the agent's settings; where a turn may not run without a value, it is refused."""
+    reading = read_properties(_settings(request, model_overrides))
+    if reading.refusals:
+        raise PlanRefused(" ".join(("An administrator has to correct the agent.", *reading.refusals)))
+    return reading
 
 
 def _settings(request: CompletionRequest, model_overrides: dict[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from context_client.embedded.azure_settings import AccountAddress
 from context_client.pools.settings import SHORTEST_KEY, SessionPool
 from orchestration_service.errors import SettingsError
+from workflow_schemas.walls import WallLevel
 
 PREFIX = "CLAUDE_CODE_"
 MIB = 1024 * 1024
@@ -103,6 +104,8 @@ class Settings(BaseSettings):
     """Makes session identifiers unguessable, 16 bytes or more, the same for all replicas; make one with: openssl rand -hex 32."""
     session_pool_token: HeaderSecret | None = None
     """A token for the pools, for emulators; without one the process's own Azure identity is used."""
+    minimum_wall: WallLevel | None = None
+    """The weakest wall between agent and runner that any turn may run behind; a workflow may demand more. Not set: any."""
 
     anthropic_api_key: HeaderSecret | None = Field(
         default=None, validation_alias=AliasChoices(f"{PREFIX}ANTHROPIC_API_KEY", "ANTHROPIC_API_KEY")

@@ -2,6 +2,7 @@
 
 RunnerError
 ├── WallUnavailable     the agent cannot be separated from the runner here
+│   └── WallTooWeak     it can, but not as well as was demanded
 ├── InputError          the inputs cannot be put into the workspace
 ├── WorkspaceError      the workspace cannot be read or recorded
 ├── AgentError          the agent's process failed
@@ -16,6 +17,10 @@ class RunnerError(Exception):
 
 class WallUnavailable(RunnerError):
     """The agent would not be separated from the runner; nothing is run."""
+
+
+class WallTooWeak(WallUnavailable):
+    """The wall there is keeps less than was demanded; nothing is run."""
 
 
 class InputError(RunnerError):

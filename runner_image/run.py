@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from runner_image.continuing import Continuation, continue_turn
 from runner_image.difference import note_basis
-from runner_image.errors import AgentError, InputError, RunnerError, SealError
+from runner_image.errors import AgentError, InputError, RunnerError, SealError, WallUnavailable
 from runner_image.inputs import unpack_inputs
 from runner_image.mailbox import Mailbox
 from runner_image.places import Places
@@ -20,7 +20,7 @@ from runner_image.relay import ModelCalls, Relay
 from runner_image.sealing import Ended, seal
 from runner_image.seals import witnessing
 from runner_image.snapshot import Base, Snapshots
-from runner_image.walls import Wall
+from runner_image.walls import Wall, refuse_weaker
 from workflow_schemas.events import Done, Event, Failed, Progress, Warned
 from workflow_schemas.manifest import Beginning, EndReason
 from workflow_schemas.plan import TurnPlan
@@ -85,8 +85,11 @@ class Run:
         ended = self._ended
         try:
             ended.wall = await self._ready.wall
+            refuse_weaker(ended.wall, self._plan.minimum_wall)
             await self._prepare()
             await self._work(ended.wall)
+        except WallUnavailable as error:
+            ended.reason, ended.detail = "refused", str(error)
         except (InputError, SealError) as error:
             ended.reason, ended.detail = "input_error", str(error)
         except RunnerError as error:

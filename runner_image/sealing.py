@@ -51,7 +51,7 @@ async def seal(plan: TurnPlan, places: Places, generation: str, ended: Ended, ev
         generation=generation,
         usage=ended.usage,
         patch=change.facts if change else None,
-        wall=ended.wall.describe() if ended.wall else "none: the agent was not started",
+        wall=ended.wall.describe() if ended.wall else None,
         processes_left=left,
         began=ended.continuation.began if ended.continuation else Beginning(),
     )
@@ -75,8 +75,9 @@ def _write(
     steps: list[Callable[[], None]] = [
         lambda: outputs.text("events.jsonl", "events", events_text(events)),
         lambda: outputs.text("log.txt", "log", log_text(events, f"{ended.reason} {ended.detail}".strip())),
-        outputs.deliverables,
     ]
+    if ended.continuation is not None:  # else what lies there is an earlier turn's
+        steps.append(outputs.deliverables)
     if change is not None and change.patch:
         steps.insert(0, lambda: outputs.text("changes.patch.txt", "patch", change.patch))
     if ended.base is not None:

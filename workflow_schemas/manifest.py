@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workflow_schemas.platform_response import WireText
 from workflow_schemas.usage import Usage
+from workflow_schemas.walls import WallFacts
 
 EndReason = Literal[
     "completed",  # the agent finished by itself
@@ -16,6 +17,7 @@ EndReason = Literal[
     "model_error",  # the model could not be reached or refused
     "agent_error",  # the agent's process failed
     "input_error",  # the inputs could not be put into the workspace
+    "refused",  # the sandbox has no wall, or a weaker one than was demanded; nothing was executed
     "runner_crashed",  # the runner was restarted in the middle of the run
     "sandbox_lost",  # the sandbox was gone or replaced
 ]
@@ -101,5 +103,7 @@ class RunManifest(BaseModel):
     began: Beginning = Field(default_factory=Beginning, description="What the run began with.")
     outputs: tuple[OutputFile, ...] = Field((), description="Files for the user; the manifest's own file is not among them.")
     remarks: tuple[WireText, ...] = Field((), description="What was left out or shortened, and why.")
-    wall: WireText = Field("", description="What separated the agent from the runner.")
+    wall: WallFacts | None = Field(
+        None, description="What separated the agent from the runner, or would have if the turn had not been refused; absent without any."
+    )
     processes_left: int = Field(0, ge=0, description="Processes of the agent that were alive after the end; 0 is the promise.")

@@ -7,6 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from workflow_schemas.walls import WallLevel
+
 
 class InputFile(BaseModel):
     """A file of the conversation that the session's file store holds when the turn starts."""
@@ -65,5 +67,8 @@ class TurnPlan(BaseModel):
     history: str = Field("", description="The conversation as text, for an agent that cannot go on with its own session.")
     persistence: Literal["snapshot", "diff", "none"] = Field(
         "none", description="What is sealed for later turns: the workspace, the difference to its start only, or nothing."
+    )
+    minimum_wall: WallLevel | None = Field(
+        None, description="The weakest wall the agent may run behind; where only a weaker one stands, the run is refused. Absent for any."
     )
     fresh_workspace: bool = Field(True, description="False when a live workspace of the conversation is to be continued.")

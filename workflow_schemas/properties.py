@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from workflow_schemas.walls import WallLevel
+
 SCHEMA_VERSION = "1"
 """Version of the property set; a later version adds names and never changes the meaning of one."""
 
@@ -42,6 +44,11 @@ class WorkflowProperties(BaseModel):
     schema_version: str = Field(SCHEMA_VERSION, description="Version of this property set.")
     sandbox_profile: Literal["restricted", "internet-enabled", "custom"] = Field(
         "restricted", description="Trust level of the sandbox. `restricted` has no network."
+    )
+    minimum_wall: WallLevel | None = Field(
+        None,
+        description="The weakest wall between agent and runner that a turn may run behind; in a sandbox with a weaker one it is refused. "
+        "Not set: the strongest the sandbox allows. The installation may demand more.",
     )
     sandbox_timeout_seconds: int = Field(
         900, ge=30, le=1620, description="Wall-clock limit of one turn in seconds; the platform stops a turn at 1800."
@@ -207,6 +214,7 @@ class _Reading:
 
 _RESTRICTING: Mapping[str, str] = {
     "allowed_tools": f"Choose from {', '.join(TOOLS)}, separated by commas.",
+    "minimum_wall": "Choose 'landlock' or 'namespaces', or leave it out for the strongest wall a sandbox allows.",
     "max_total_tokens": "Set it to a whole number, or leave it out for no limit.",
 }
 """Properties whose default grants more than any value an administrator may have meant, and what to write instead."""

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workflow_schemas.manifest import Beginning, EndReason, SealFacts
 from workflow_schemas.usage import Usage
+from workflow_schemas.walls import WallFacts, WallLevel
 
 Integrity = Literal["exact", "re-encoded", "mismatch", "unlisted", "unread"]
 """What the check of a stored file against the manifest gave."""
@@ -50,7 +51,11 @@ class Receipt(BaseModel):
     detail: str = Field("", description="More about the end, for people.")
     began: Beginning = Field(default_factory=Beginning, description="What the turn began with, and what the agent remembered.")
     seal: SealFacts | None = Field(None, description="What a later turn can go on from, wherever it runs.")
-    sandbox: str = Field("", description="Provider of the sandbox and what separated the agent.")
+    sandbox: str = Field("", description="Provider of the sandbox.")
+    wall: WallFacts | None = Field(
+        None, description="What separated the agent from the runner, or would have if the turn had not been refused; absent without any."
+    )
+    minimum_wall: WallLevel | None = Field(None, description="The weakest wall the turn was allowed to run behind; absent for any.")
     usage: Usage = Field(default_factory=Usage, description="What the turn used, counted at the service.")
     seconds: float = Field(ge=0, description="Duration of the whole turn.")
     steps: tuple[StepTime, ...] = Field((), description="Duration of each step.")

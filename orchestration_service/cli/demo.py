@@ -88,7 +88,8 @@ async def _show_result(screen: Screen, caller: Caller, state: dict[str, Any], re
     execution = next(item for item in artifacts if item["type"] == "WorkflowExecution")
     receipt = Receipt.model_validate_json(execution["metadata"]["receipt"])
     screen.title("Receipt")
-    screen.data(receipt.model_dump(mode="json", exclude={"files", "steps", "operation_id"}))
+    screen.data(receipt.model_dump(mode="json", exclude={"files", "steps", "operation_id", "wall"}))
+    screen.data({"wall": receipt.wall.in_words() if receipt.wall else ""})
     screen.data({"steps": ", ".join(f"{step.step} {step.seconds:.2f} s" for step in receipt.steps)})
     screen.title("Files (records of the user who asked)")
     files = [item for item in artifacts if item["type"] == "File"]

@@ -50,7 +50,7 @@ async def initialize(team: str | None, places: Places) -> bool:
 async def _check(places: Places) -> None:
     emit_progress("wall", "Trying out the wall around the agent.")
     wall = await raise_wall(places)
-    emit_progress("wall", f"The wall stands: {wall.describe()}.")
+    emit_progress("wall", f"The wall stands: {wall.describe().words}.")
     version = await cli_version(wall)
     emit_progress("cli", f"The agent's program starts: version {version}.", version=version)
     endpoint = find_endpoint(os.environ)

@@ -15,7 +15,8 @@ from pathlib import Path
 from runner_image.courtesy import GROUP, NICENESS
 from runner_image.errors import WallUnavailable
 from runner_image.places import Places, agent_cli, bubblewrap
-from runner_image.walls.wall import HIDDEN, INSIDE, LINKS, PASSED, SYSTEM, View, WallLevel, base_environment
+from runner_image.walls.wall import HIDDEN, INSIDE, LINKS, PASSED, SYSTEM, View, base_environment
+from workflow_schemas.walls import GUARDS, WallFacts
 
 # every writable place has a size: a tmpfs without one holds half of the machine's memory
 _TMP_BYTES = str(256 * 1024 * 1024)
@@ -35,18 +36,14 @@ class BubblewrapWall:
     """Where things are outside the wall."""
 
     @property
-    def level(self) -> WallLevel:
-        """Kind of the wall."""
-        return "namespaces"
-
-    @property
     def view(self) -> View:
         """Where things are behind it: always the same paths."""
         return INSIDE
 
-    def describe(self) -> str:
-        """Say what separates the agent, for the manifest."""
-        return "bubblewrap: own processes, mounts, network, IPC and host name; every shell command in a process space of its own"
+    def describe(self) -> WallFacts:
+        """Say what separates the agent, for the manifest and the receipt."""
+        words = "bubblewrap: own processes, mounts, network, IPC and host name; every shell command in a process space of its own"
+        return WallFacts(level="namespaces", kind="bubblewrap", guards=tuple(GUARDS["namespaces"]), words=words)
 
     def command(
         self,

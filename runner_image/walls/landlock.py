@@ -19,7 +19,8 @@ from pathlib import Path
 from runner_image.errors import WallUnavailable
 from runner_image.places import Places, agent_cli
 from runner_image.walls import launcher
-from runner_image.walls.wall import HIDDEN, LINKS, PASSED, SYSTEM, View, WallLevel, base_environment
+from runner_image.walls.wall import HIDDEN, LINKS, PASSED, SYSTEM, View, base_environment
+from workflow_schemas.walls import GUARDS, WallFacts
 
 _DEVICES: Sequence[str] = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
 
@@ -37,10 +38,8 @@ class LandlockWall:
     abi: int
     """Version of Landlock in the kernel."""
 
-    @property
-    def level(self) -> WallLevel:
-        """Kind of the wall."""
-        return "landlock"
+    why_not_stronger: str = ""
+    """Why this sandbox has no namespaces."""
 
     @property
     def view(self) -> View:
@@ -57,12 +56,14 @@ class LandlockWall:
             shell=str(places.state / "shell"),
         )
 
-    def describe(self) -> str:
-        """Say what separates the agent, for the manifest."""
-        return (
+    def describe(self) -> WallFacts:
+        """Say what separates the agent, for the manifest and the receipt."""
+        words = (
             f"Landlock (version {self.abi}) and seccomp: own files, signals and abstract sockets, no network, no view into others' memory; "
             "every shell command in a tighter domain of its own; names of processes and files outside can be seen"
         )
+        guards = tuple(GUARDS["landlock"])
+        return WallFacts(level="landlock", kind="Landlock", guards=guards, words=words, why_not_stronger=self.why_not_stronger)
 
     def command(
         self,
@@ -119,8 +120,12 @@ class LandlockWall:
         return f"{self.view.home}/tmp"
 
 
-async def find_landlock_wall(places: Places) -> LandlockWall:
+async def find_landlock_wall(places: Places, *, why_not_stronger: str = "") -> LandlockWall:
     """Return the wall after trying it out.
+
+    Args:
+        places: Where things are.
+        why_not_stronger: Why this sandbox has no namespaces, for whoever demands them.
 
     Raises:
         WallUnavailable: This kernel or container does not offer what the wall is built of.
@@ -133,7 +138,7 @@ async def find_landlock_wall(places: Places) -> LandlockWall:
         raise WallUnavailable(f"{found}, and version {launcher.NEEDED_ABI} (Linux 6.12) is needed")
     if not launcher.machine_is_known():
         raise WallUnavailable("the filter of system calls is not known for this kind of processor")
-    wall = LandlockWall(places=places, abi=abi)
+    wall = LandlockWall(places=places, abi=abi, why_not_stronger=why_not_stronger)
     script = 'grep -q "^Seccomp_filters:" /proc/self/status && ! ls "$0" 2> /dev/null'
     line = await asyncio.to_thread(wall.command, ["/bin/sh", "-c", script, str(places.state)], environment=base_environment(wall.view))
     process = await asyncio.create_subprocess_exec(

@@ -9,12 +9,10 @@ A command's processes end with the command, and the agent's with the agent. See 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from runner_image.places import Places
-
-WallLevel = Literal["landlock", "namespaces"]
-"""Kind of a wall, the weaker one first: `landlock` cannot hide that other processes and files exist."""
+from workflow_schemas.walls import WallFacts
 
 HIDDEN: Sequence[str] = (
     "CLAUDE_CODE_MESSAGING_SOCKET",
@@ -77,10 +75,6 @@ class Wall(Protocol):
     """What separates the agent in this sandbox."""
 
     @property
-    def level(self) -> WallLevel:
-        """Kind of the wall."""
-
-    @property
     def places(self) -> Places:
         """Where things are outside the wall."""
 
@@ -88,8 +82,8 @@ class Wall(Protocol):
     def view(self) -> View:
         """Where things are behind it."""
 
-    def describe(self) -> str:
-        """Say what separates the agent, for the manifest."""
+    def describe(self) -> WallFacts:
+        """Say what separates the agent, for the manifest and the receipt."""
 
     def command(
         self,

@@ -15,7 +15,7 @@ from workflow_schemas.usage import Usage
 
 PATCH = stored("turn-003-changes.patch.txt", "patch")
 IMAGE = stored("turn-003-plot.png", "output")
-FAILURES = ["model_error", "agent_error", "input_error", "runner_crashed", "sandbox_lost"]
+FAILURES = ["model_error", "agent_error", "input_error", "refused", "runner_crashed", "sandbox_lost"]
 ENDINGS = ["max_turns", "deadline", "interrupted", "budget"]
 
 

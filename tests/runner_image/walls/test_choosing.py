@@ -4,15 +4,19 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from runner_image.errors import WallUnavailable
+from runner_image.errors import WallTooWeak, WallUnavailable
+from runner_image.places import Places
 from runner_image.strangers import is_stranger
-from runner_image.walls import find_wall, launcher
+from runner_image.walls import Wall, find_wall, launcher, refuse_weaker
+from runner_image.walls.bubblewrap import BubblewrapWall
+from runner_image.walls.landlock import LandlockWall
 from tests.runner_image.walls.conftest import make_places
+from workflow_schemas.walls import WallLevel
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +37,32 @@ async def test_root_gets_no_wall_of_landlock(without_bubblewrap: None) -> None:
 @pytest.mark.skipif(os.geteuid() == 0 or launcher.landlock_abi() < launcher.NEEDED_ABI, reason="needs Landlock and no root")
 async def test_landlock_is_taken_where_there_is_no_bubblewrap(without_bubblewrap: None) -> None:
     with make_places() as places:
-        assert (await find_wall(places)).level == "landlock"
+        facts = (await find_wall(places)).describe()
+    assert (facts.level, facts.why_not_stronger) == ("landlock", "there is no bubblewrap in this sandbox")
+
+
+def weak(places: Places) -> Wall:
+    return LandlockWall(places=places, abi=7, why_not_stronger="somebody forbids namespaces")
+
+
+def strong(places: Places) -> Wall:
+    return BubblewrapWall(binary=Path("/usr/bin/bwrap"), places=places)
+
+
+def test_a_weaker_wall_than_demanded_is_refused_with_what_there_is() -> None:
+    with pytest.raises(
+        WallTooWeak, match=r"'namespaces'.* demanded.* Landlock of level 'landlock': somebody forbids.*Nothing was executed"
+    ):
+        refuse_weaker(weak(Places()), "namespaces")
+
+
+@pytest.mark.parametrize(
+    ("wall", "minimum"),
+    [(weak, None), (weak, "landlock"), (strong, "landlock"), (strong, "namespaces")],
+    ids=["weak, none demanded", "weak, weak demanded", "strong, weak demanded", "strong, strong demanded"],
+)
+def test_a_wall_that_is_strong_enough_is_taken(wall: Callable[[Places], Wall], minimum: WallLevel | None) -> None:
+    refuse_weaker(wall(Places()), minimum)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from runner_image.runner import serve_runner
 from runner_image.walls import Wall
 from tests.runner_image.walls.conftest import Stand
 from workflow_schemas.mailbox import Exchange, encode
+from workflow_schemas.walls import EVERY_WALL
 
 pytestmark = pytest.mark.anyio
 
@@ -193,8 +194,10 @@ async def test_a_command_may_do_what_commands_do(stand: Stand) -> None:
 
 
 async def test_the_wall_tells_what_it_is(stand: Stand) -> None:
-    wall = stand.wall
-    assert (wall.level, wall.describe().split()[0]) in (("namespaces", "bubblewrap:"), ("landlock", "Landlock"))
+    facts = stand.wall.describe()
+    assert (facts.level, facts.kind) in (("namespaces", "bubblewrap"), ("landlock", "Landlock"))
+    assert set(EVERY_WALL) <= set(facts.guards)
+    assert facts.words.startswith(facts.kind)
 
 
 def processes_with(word: str) -> list[str]:
