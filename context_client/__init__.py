@@ -33,9 +33,11 @@ from context_client.models import (
     SessionDownload,
     SessionUpload,
 )
+from context_client.size import USUAL_SIZE, SandboxSize
 
 __all__ = [
     "NOT_APPLICABLE",
+    "USUAL_SIZE",
     "CallerFault",
     "CodeSession",
     "ContentRefused",
@@ -53,6 +55,7 @@ __all__ = [
     "NotFoundOrNotOwned",
     "ProtocolError",
     "RemoteContext",
+    "SandboxSize",
     "ServerFault",
     "ServiceStatus",
     "SessionDownload",

@@ -29,6 +29,7 @@ from context_client.models import (
     SessionUpload,
 )
 from context_client.multipart import content_type_of, enclose, file_name_of
+from context_client.size import SIZE_HEADER, SandboxSize
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -98,6 +99,7 @@ class ContextClient:
         endpoint_provider: str,
         language: str = "Python",
         override: EndpointOverride | None = None,
+        size: SandboxSize | None = None,
     ) -> CodeSession:
         """Name a sandbox; it starts on first use. Same conversation and context give the same sandbox.
 
@@ -109,6 +111,7 @@ class ContextClient:
             endpoint_provider: Wire name of the provider, case-sensitive.
             language: `Python` or `CSharp`, exactly.
             override: A container of the user's own instead of the provider's.
+            size: What the sandbox shall have when it is started. The platform ignores it; `SessionUpload.size` says what there is.
 
         Raises:
             InvalidRequest: The server's validator refuses, or the id would not survive: `context` has other
@@ -133,7 +136,8 @@ class ContextClient:
             "language": language,
             "endpoint_provider_override": None if override is None else override.model_dump(),
         }
-        call = self._call("POST", "codeSessions", identity, json=body, purpose="create")
+        headers = {} if size is None else {SIZE_HEADER: size.to_header()}
+        call = self._call("POST", "codeSessions", identity, headers=headers, json=body, purpose="create")
         return _read(CodeSession, await send(self._http, call))
 
     async def upload_to_session(self, identity: UserIdentity, session_id: str, file_names: Iterable[str]) -> SessionUpload:
@@ -144,7 +148,8 @@ class ContextClient:
         path = f"codeSessions/{_segment(session_id, 'session id')}/uploadFiles"
         body = {"file_names": list(file_names)}
         call = self._call("POST", path, identity, json=body, timeout_seconds=EXECUTE_TIMEOUT_SECONDS)
-        return _read(SessionUpload, await send(self._http, call))
+        response = await send(self._http, call)
+        return _read(SessionUpload, response).model_copy(update={"size": _size(response)})
 
     async def execute_code(
         self, identity: UserIdentity, session_id: str, code: str, *, timeout_seconds: float | None = None
@@ -301,6 +306,16 @@ class ContextClient:
 
 def _heeded(response: httpx.Response, key: str | None) -> bool:
     return key is not None and response.headers.get(IDEMPOTENCY_KEY) == key
+
+
+def _size(response: httpx.Response) -> SandboxSize | None:
+    header = response.headers.get(SIZE_HEADER)
+    if header is None:
+        return None
+    try:
+        return SandboxSize.from_header(header)
+    except ValidationError:
+        return None  # of a later version of the server: as good as one that says nothing
 
 
 def _segment(value: str, what: str) -> str:

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from context_client.size import SandboxSize
+
 NOT_APPLICABLE = "N/A"
 """What records hold where they have no conversation or no agent."""
 
@@ -88,6 +90,9 @@ class SessionUpload(_Wire):
     )
     all_files_uploaded: Annotated[bool, BeforeValidator(bool)] = Field(
         default=False, description="True if every name made it; true for no names."
+    )
+    size: SandboxSize | None = Field(
+        default=None, exclude=True, description="From a header: what the sandbox may use; absent where that is decided elsewhere."
     )
 
 

@@ -24,6 +24,7 @@ from context_client.direct.errors import (
 )
 from context_client.direct.programs import shown
 from context_client.embedded.provider import SandboxEndpoint, SandboxProvider
+from context_client.size import SandboxSize
 
 _MAX_ANSWER_BYTES = 32 * 1024 * 1024
 _MARGIN_SECONDS = 15.0
@@ -63,7 +64,7 @@ class OneEndpoint:
     only: SandboxEndpoint
     """The endpoint."""
 
-    async def endpoint(self, *, session_id: str, upn: str) -> SandboxEndpoint:
+    async def endpoint(self, *, session_id: str, upn: str, size: SandboxSize | None = None) -> SandboxEndpoint:
         """Return it."""
         return self.only
 

@@ -28,12 +28,14 @@ from context_client.embedded.requests import (
     check_instance,
     check_key,
     read_json,
+    read_size,
     read_upn,
 )
 from context_client.embedded.service import ContextService, open_service
 from context_client.embedded.settings import EmbeddedSettings
 from context_client.models import IDEMPOTENCY_KEY, FileRecord
 from context_client.multipart import attachment_of
+from context_client.size import SIZE_HEADER
 
 _LONGEST_KEY = 255
 _VERSION: Mapping[str, str] = {"api-supported-versions": "2025-03-20"}
@@ -117,13 +119,17 @@ class _Routes:
         """Name a sandbox."""
         upn = self._caller(request)
         asked = await read_json(request, CreateRequest, self._limit)
-        return _json(await self._service.sessions.create(upn, asked))
+        return _json(await self._service.sessions.create(upn, asked, read_size(request)))
 
     async def upload(self, request: Request) -> Response:
         """Wipe a sandbox's store and fill it."""
         upn = self._caller(request)
         asked = await read_json(request, UploadRequest, self._limit)
-        return _json(await self._service.sessions.upload(upn, request.path_params["session_id"], asked.file_names))
+        said, size = await self._service.sessions.upload(upn, request.path_params["session_id"], asked.file_names)
+        answer = _json(said)
+        if size is not None:
+            answer.headers[SIZE_HEADER] = size.to_header()
+        return answer
 
     async def execute(self, request: Request) -> Response:
         """Run code in a sandbox."""

@@ -49,6 +49,8 @@ class SandboxLine:
 
     def __init__(self, *, http: httpx.AsyncClient, endpoint: SandboxEndpoint, session_id: str, versioned: bool, answer_limit: int) -> None:
         self._http = http
+        self.size = endpoint.size
+        """What the sandbox may use, where its provider says so."""
         self._timeout_seconds = endpoint.timeout_seconds
         self._answer_limit = answer_limit
         base = endpoint.base_url.rstrip("/")

@@ -16,6 +16,7 @@ import httpx
 from context_client.embedded.container import SandboxLine
 from context_client.embedded.problems import NETWORK, SandboxUnreachable
 from context_client.embedded.provider import SandboxEndpoint, SandboxProvider
+from context_client.size import SandboxSize
 
 _MOST_LINES = 512
 # A long poll and a hundred quick calls share one sandbox; none may queue behind another. Few are kept when idle: each
@@ -41,14 +42,16 @@ class SandboxLines:
         self._tls: ssl.SSLContext | None = None
 
     @asynccontextmanager
-    async def lend(self, provider: SandboxProvider, *, session_id: str, upn: str, versioned: bool) -> AsyncIterator[SandboxLine]:
-        """Give the line to a session's sandbox, for the length of the block.
+    async def lend(
+        self, provider: SandboxProvider, *, session_id: str, upn: str, versioned: bool, size: SandboxSize | None = None
+    ) -> AsyncIterator[SandboxLine]:
+        """Give the line to a session's sandbox, for the length of the block; one that is started for it gets the size.
 
         Raises:
             SandboxUnreachable: The provider has no endpoint for it.
         """
         try:
-            endpoint = await provider.endpoint(session_id=session_id, upn=upn)
+            endpoint = await provider.endpoint(session_id=session_id, upn=upn, size=size)
         except Exception as error:
             # Providers are strangers and may raise anything; the caller's answer must be well formed all the same.
             message = f"the sandbox could not be started: {type(error).__name__}: {error}"

@@ -9,6 +9,7 @@ import ipaddress
 import httpx
 
 from context_client.embedded.provider import SandboxEndpoint
+from context_client.size import SandboxSize
 
 _TIMEOUT_SECONDS = 100.0
 
@@ -19,8 +20,8 @@ class OverrideProvider:
     def __init__(self, endpoint: str) -> None:
         self._endpoint = SandboxEndpoint(base_url=endpoint, timeout_seconds=_TIMEOUT_SECONDS)
 
-    async def endpoint(self, *, session_id: str, upn: str) -> SandboxEndpoint:
-        """Give the address, whoever asks."""
+    async def endpoint(self, *, session_id: str, upn: str, size: SandboxSize | None = None) -> SandboxEndpoint:
+        """Give the address, whoever asks; how large it is, its owner has decided."""
         return self._endpoint
 
 

@@ -10,6 +10,8 @@ from typing import Protocol
 
 import httpx
 
+from context_client.size import SandboxSize
+
 DEFAULT_PROVIDER_NAME = "AzureContainerAppsCustomContainer"
 """The wire name that stock agents ask for; an embedded server answers it with whatever provider it was given."""
 
@@ -37,11 +39,14 @@ class SandboxEndpoint:
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     """How long one call may take from start to end of the answer."""
 
+    size: SandboxSize | None = None
+    """What the sandbox behind it may use, each part as far as the provider holds it to that; None where others decide."""
+
 
 class SandboxProvider(Protocol):
     """Answers where the sandbox of a session is, and starts it on first use."""
 
-    async def endpoint(self, *, session_id: str, upn: str) -> SandboxEndpoint:
+    async def endpoint(self, *, session_id: str, upn: str, size: SandboxSize | None = None) -> SandboxEndpoint:
         """Find the endpoint of a session, starting its sandbox if there is none.
 
         Called before every use and never at create time, so it should be quick for a sandbox that runs. The server
@@ -51,6 +56,7 @@ class SandboxProvider(Protocol):
         Args:
             session_id: The code session's id, hostile text up to 128 characters.
             upn: The caller, exactly as in the identity header.
+            size: What a sandbox that is started now shall have; one that runs keeps what it has, and its endpoint says so.
 
         Raises:
             Exception: Anything; the caller then sees that its sandbox could not be reached, with this message.

@@ -6,11 +6,12 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
-from context_client.embedded.problems import NULL_REFERENCE, Problem, framework, invalid, plain, thrown, to_json
+from context_client.embedded.problems import NULL_REFERENCE, Problem, framework, invalid, plain, refused, thrown, to_json
 from context_client.embedded.settings import EmbeddedSettings
 from context_client.errors import IdentityError
 from context_client.identity import UserIdentity
 from context_client.models import EndpointOverride
+from context_client.size import SIZE_HEADER, SandboxSize
 
 _Body = TypeVar("_Body", bound=BaseModel)
 
@@ -82,6 +83,23 @@ def read_upn(request: Request) -> str:
     if not upn:
         raise thrown(NULL_REFERENCE, "the X-USER-IDENTITY header names no 'upn'; its case counts")
     return upn
+
+
+def read_size(request: Request) -> SandboxSize | None:
+    """Read how large the sandbox shall be; the real server does not look.
+
+    Raises:
+        Problem: 400 for what cannot be read: whoever asks for a size must not get another one in silence.
+    """
+    header = request.headers.get(SIZE_HEADER)
+    if header is None:
+        return None
+    try:
+        return SandboxSize.from_header(header)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        raise refused(400, f"the header {SIZE_HEADER} cannot be read ({where}: {first['msg']}); leave it out for the usual size") from error
 
 
 async def read_json(request: Request, model: type[_Body], limit_bytes: int) -> _Body:

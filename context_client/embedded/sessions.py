@@ -22,17 +22,19 @@ from context_client.embedded.identifiers import (
 )
 from context_client.embedded.lines import SandboxLines
 from context_client.embedded.overrides import OverrideProvider, override_host_problem
-from context_client.embedded.problems import CONTEXT_SERVICE, Problem, SandboxUnreachable, thrown
+from context_client.embedded.problems import CONTEXT_SERVICE, Problem, SandboxUnreachable, refused, thrown
 from context_client.embedded.provider import SandboxProvider
 from context_client.embedded.records import SESSION_RECORD, UPLOAD_RECORD, Document
 from context_client.embedded.repeats import Repeats
 from context_client.embedded.requests import CreateRequest
 from context_client.embedded.settings import EmbeddedSettings
 from context_client.embedded.storage import Blobs, Records
+from context_client.size import SandboxSize
 
 _log = logging.getLogger(__name__)
 _LANGUAGES = ("Python", "CSharp")
 _FETCHED_AT_ONCE = 4
+_SIZE = "sandbox_size"
 
 
 class SessionService:
@@ -57,15 +59,22 @@ class SessionService:
         self._turns = _Turns()
         self._repeats = Repeats(records, settings.instance_id)
 
-    async def create(self, upn: str, asked: CreateRequest) -> dict[str, Any]:
+    async def create(self, upn: str, asked: CreateRequest, size: SandboxSize | None = None) -> dict[str, Any]:
         """Name a sandbox and remember it; nothing is started.
 
+        Args:
+            upn: The owner.
+            asked: What the platform's wire says.
+            size: What the sandbox shall have when it is started.
+
         Raises:
-            Problem: 500 with one line per broken rule, or for an unknown provider, as the real server answers.
+            Problem: 500 with one line per broken rule, or for an unknown provider, as the real server answers;
+                400 for a size that is more than there may be.
         """
         problems = create_problems(upn, asked, self._settings.override_hosts)
         if problems:
             raise thrown(CONTEXT_SERVICE, "\n".join(problems))
+        self._check_size(size)
         override = asked.endpoint_provider_override
         if override is None:
             self._provider_named(asked.endpoint_provider)
@@ -84,7 +93,7 @@ class SessionService:
             "created_at": timestamp(now_nanoseconds()),
             "created_by": upn,
             "deleted": False,
-            "metadata": {},
+            "metadata": {} if size is None else {_SIZE: size.to_header()},
         }
         if override is not None:
             document["endpoint_provider_override"] = override.model_dump()
@@ -104,8 +113,11 @@ class SessionService:
         except SandboxUnreachable as error:
             return unreachable_execution(str(error))
 
-    async def upload(self, upn: str, session_id: str, file_names: Sequence[str]) -> dict[str, Any]:
+    async def upload(self, upn: str, session_id: str, file_names: Sequence[str]) -> tuple[dict[str, Any], SandboxSize | None]:
         """Wipe the sandbox's store, then send the conversation's newest files of these names.
+
+        Returns:
+            The answer, and what the sandbox may use where its provider says so.
 
         Raises:
             Problem: 500 where the user has no such session, or the sandbox does not answer; nothing is recorded then.
@@ -113,6 +125,7 @@ class SessionService:
         session = await self._session(upn, session_id)
         sent = dict.fromkeys(file_names, False)
         async with self._turns.of(session_id), self._reached(session) as line:
+            size = line.size
             if not await line.delete_all():
                 _log.warning("The sandbox of session %r did not empty its file store", session_id)
             for name in sent:
@@ -131,11 +144,12 @@ class SessionService:
             "metadata": {},
         }
         await self._records.put(document)
-        return {
+        answer = {
             "operation_id": document["id"],
             "file_upload_success": sent,
             "all_files_uploaded": all(sent.values()),
         }
+        return answer, size
 
     async def download(self, upn: str, session_id: str, operation_id: str, key: str = "") -> tuple[list[Document], list[str]]:
         """Make new records of what is in the sandbox and was not sent there; each call makes new ones.
@@ -233,7 +247,17 @@ class SessionService:
             if problem is not None:
                 raise thrown(CONTEXT_SERVICE, problem)
             provider, versioned = OverrideProvider(override["endpoint"]), False
-        return self._lines.lend(provider, session_id=session["id"], upn=session["upn"], versioned=versioned)
+        size = _asked_size(session)
+        self._check_size(size)  # again: the record may be older than the present setting
+        return self._lines.lend(provider, session_id=session["id"], upn=session["upn"], versioned=versioned, size=size)
+
+    def _check_size(self, size: SandboxSize | None) -> None:
+        if size is not None and (excess := size.beyond(self._settings.largest_sandbox)):
+            raise refused(
+                400,
+                f"the sandbox that is asked for is larger than this installation allows: {'; '.join(excess)}. Ask for less (the workflow's "
+                "sandbox properties), or let the operator allow more.",
+            )
 
     def _provider_named(self, name: str) -> SandboxProvider:
         provider = self._providers.get(name)
@@ -241,6 +265,11 @@ class SessionService:
             known = ", ".join(sorted(self._providers)) or "none"
             raise thrown(CONTEXT_SERVICE, f"endpoint provider {name!r} is not registered; there are: {known}")
         return provider
+
+
+def _asked_size(session: Document) -> SandboxSize | None:
+    text = session.get("metadata", {}).get(_SIZE)
+    return None if text is None else SandboxSize.from_header(text)
 
 
 def create_problems(upn: str, asked: CreateRequest, override_hosts: str) -> list[str]:

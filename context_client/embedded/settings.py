@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from context_client.embedded.azure_settings import AzureStorage
 from context_client.embedded.provider import DEFAULT_PROVIDER_NAME
+from context_client.size import USUAL_SIZE, SandboxSize
 
 _MIB = 1024 * 1024
 _TEXT = "c cpp cs css html java js json jsonl md php py rb sh tex ts txt xml yaml yml".split()
@@ -65,6 +66,9 @@ class EmbeddedSettings(BaseModel):
     override_hosts: Literal["loopback", "any", "none"] = Field(
         default="loopback",
         description="Which hosts an endpoint override may name; `any` lets callers aim this server at any address.",
+    )
+    largest_sandbox: SandboxSize = Field(
+        default=USUAL_SIZE, description="What a caller may ask for at most; more is refused. What is left out is without bound."
     )
     session_endpoint: str = Field(default="http://sandbox.embedded", description="Address told to callers of create; for display only.")
     azure_query_providers: frozenset[str] = Field(

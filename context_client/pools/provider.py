@@ -24,6 +24,7 @@ from context_client.pools.session import PoolState, Session
 from context_client.pools.settings import DynamicSessionsSettings
 from context_client.pools.tokens import CachedTokens, TokenSource
 from context_client.pools.transport import SessionTransport
+from context_client.size import SandboxSize
 
 _BASE_URL = "http://pool"  # never reached: the transport puts the pool's own address in its place
 _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=2, keepalive_expiry=60.0)
@@ -71,10 +72,11 @@ class DynamicSessions(anyio.AsyncContextManagerMixin):
                     await transport.aclose()
             self._sessions.clear()
 
-    async def endpoint(self, *, session_id: str, upn: str) -> SandboxEndpoint:
+    async def endpoint(self, *, session_id: str, upn: str, size: SandboxSize | None = None) -> SandboxEndpoint:
         """Give the way to a session; nobody is asked for a slot before the first request on it.
 
-        The endpoint says `identifier` and `api-version` itself, so our own session id never reaches a pool.
+        The endpoint says `identifier` and `api-version` itself, so our own session id never reaches a pool. How large a sandbox is, the
+        pool decides: a size has no effect here, and the endpoint says none.
         """
         key = (upn, session_id)
         known = self._sessions.get(key)

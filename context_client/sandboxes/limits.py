@@ -13,10 +13,11 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Self
 
-MEBIBYTE = 1024 * 1024
+from context_client.size import MEBIBYTE, SandboxSize
 
 WRITABLE_PLACES: Mapping[str, int] = MappingProxyType(
     {
@@ -30,6 +31,8 @@ WRITABLE_PLACES: Mapping[str, int] = MappingProxyType(
     }
 )
 """The only places a sandbox can write to, with their sizes in bytes; they live in memory and vanish with it."""
+
+_PAGE = 4096  # a tmpfs counts in pages, and rounds up
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,3 +61,36 @@ class SandboxLimits:
         missing = WRITABLE_PLACES.keys() ^ self.places.keys()
         if missing:
             raise ValueError(f"These places need a size, no more and no fewer: {sorted(WRITABLE_PLACES)}.")
+
+    @property
+    def size(self) -> SandboxSize:
+        """What of it a caller may choose."""
+        return SandboxSize(memory_bytes=self.memory_bytes, processes=self.processes, disk_bytes=sum(self.places.values()))
+
+    def sized(self, size: SandboxSize | None) -> Self:
+        """Return the same limits with the size that a caller asks for; what it does not say stays.
+
+        Args:
+            size: How large; of the processor there is no say here.
+        """
+        if size is None:
+            return self
+        return replace(
+            self,
+            memory_bytes=size.memory_bytes or self.memory_bytes,
+            processes=size.processes or self.processes,
+            places=spread(self.places, size.disk_bytes),
+        )
+
+
+def spread(places: Mapping[str, int], disk_bytes: int | None) -> Mapping[str, int]:
+    """Give each place its part of another sum, in the proportion in which they are; without a sum they stay.
+
+    Args:
+        places: Sizes in bytes, by place.
+        disk_bytes: What they shall have together; whole pages, so a little less.
+    """
+    if disk_bytes is None:
+        return places
+    whole = sum(places.values())
+    return MappingProxyType({place: max(disk_bytes * size // whole // _PAGE * _PAGE, _PAGE) for place, size in places.items()})

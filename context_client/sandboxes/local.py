@@ -17,6 +17,7 @@ import anyio
 from anyio import to_thread
 
 from context_client.embedded.provider import SandboxEndpoint
+from context_client.size import SandboxSize
 
 from .advice import advise, read_settings
 from .bubblewrap import BUBBLEWRAP, SOURCES, Source
@@ -94,6 +95,7 @@ class _Running:
     sandbox: Sandbox
     transport: SandboxTransport
     endpoint: SandboxEndpoint
+    limits: SandboxLimits
 
 
 class LocalSandboxes(anyio.AsyncContextManagerMixin):
@@ -139,12 +141,13 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
                     raise
                 raise errors.exceptions[0] from None  # the caller's own error, which the group has wrapped
 
-    async def endpoint(self, *, session_id: str, upn: str) -> SandboxEndpoint:
+    async def endpoint(self, *, session_id: str, upn: str, size: SandboxSize | None = None) -> SandboxEndpoint:
         """Give the way to a session's sandbox, starting it on first use; concurrent callers share one start.
 
         Args:
             session_id: The code session.
             upn: Whose it is; another user's session of the same name is another sandbox.
+            size: What it shall have if it is started now; one that runs stays as it is.
 
         Raises:
             SandboxPoolFull: As many run as may.
@@ -156,7 +159,7 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
         lock = self._starting.setdefault(key, anyio.Lock())
         async with lock:
             try:
-                return await self._find_or_start(key)
+                return await self._find_or_start(key, size)
             finally:
                 if lock.statistics().tasks_waiting == 0:
                     self._starting.pop(key, None)
@@ -179,7 +182,7 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
             },
         )
 
-    async def _find_or_start(self, key: Key) -> SandboxEndpoint:
+    async def _find_or_start(self, key: Key, size: SandboxSize | None) -> SandboxEndpoint:
         if self._closed:
             raise SandboxesClosed("The local sandboxes are closed; the service is stopping.")
         running = self._running.get(key)
@@ -189,25 +192,27 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
         if (reason := self._reasons.pop(key, None)) is not None:
             raise SandboxEnded(reason)
         if running is None:
-            running = await self._start(key)
+            running = await self._start(key, size)
         running.transport.touch()
         return running.endpoint
 
-    async def _start(self, key: Key) -> _Running:
+    async def _start(self, key: Key, size: SandboxSize | None) -> _Running:
         if len(self._running) + self._reserved >= self._settings.maximum and not await self._make_room():
             raise SandboxPoolFull(self._settings.maximum)
         self._reserved += 1
         try:
             slot = next(self._slots)
-            sandbox = await start_sandbox(self._launch(slot), self._directory / f"{slot}.sock")
+            limits = self._settings.limits.sized(size)
+            sandbox = await start_sandbox(self._launch(slot, limits), self._directory / f"{slot}.sock")
         finally:
             self._reserved -= 1
         if self._closed:  # meanwhile; nobody else would end it
             await sandbox.end("the service stopped.")
             raise SandboxesClosed("The local sandboxes were closed while this one started; the service is stopping.")
         transport = SandboxTransport(sandbox)
-        endpoint = SandboxEndpoint(base_url="http://sandbox", transport=transport, timeout_seconds=self._settings.call_timeout_seconds)
-        running = self._running[key] = _Running(sandbox=sandbox, transport=transport, endpoint=endpoint)
+        seconds = self._settings.call_timeout_seconds
+        endpoint = SandboxEndpoint(base_url="http://sandbox", transport=transport, timeout_seconds=seconds, size=limits.size)
+        running = self._running[key] = _Running(sandbox=sandbox, transport=transport, endpoint=endpoint, limits=limits)
         return running
 
     async def _make_room(self) -> bool:
@@ -220,8 +225,7 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
         await running.sandbox.end("it was idle and another session needed its place.")
         return True
 
-    def _launch(self, slot: int) -> Launch:
-        limits = self._settings.limits
+    def _launch(self, slot: int, limits: SandboxLimits) -> Launch:
         words = ["-P", "-m", "runner_image.server", "--fd", "{fd}", "--user-processes", str(limits.processes)]
         words += ["--timeout-seconds", str(self._settings.execution_timeout_seconds)]
         if self._settings.prewarm_runner:
@@ -251,7 +255,6 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
 
     async def _watch(self) -> None:
         """End sandboxes that idle or break a limit, once a second."""
-        limits = self._settings.limits
         while True:
             await anyio.sleep(_TICK_SECONDS)
             for key, running in list(self._running.items()):
@@ -260,11 +263,11 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
                 elif running.transport.idle_seconds() > self._settings.cooldown_seconds:
                     del self._running[key]
                     await running.sandbox.end("it was idle.")
-            pids = [running.sandbox.pid for running in self._running.values()]
-            usages = await to_thread.run_sync(measure, pids, limits) if pids else {}
+            watched = {running.sandbox.pid: running.limits for running in self._running.values()}
+            usages = await to_thread.run_sync(measure, watched) if watched else {}
             for key, running in list(self._running.items()):
                 usage = usages.get(running.sandbox.pid)
-                reason = broken_limit(usage, limits) if usage is not None else None
+                reason = broken_limit(usage, running.limits) if usage is not None else None
                 if reason is not None:
                     await self._forget(key, reason)
 

@@ -5,7 +5,7 @@ All of it blocks for some milliseconds; the provider calls it once a second in a
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,15 +26,15 @@ class Usage:
     """Files and directories in its writable places; None where the kernel does not let us look."""
 
 
-def measure(roots: Iterable[int], limits: SandboxLimits) -> Mapping[int, Usage]:
+def measure(roots: Mapping[int, SandboxLimits]) -> Mapping[int, Usage]:
     """Measure sandboxes.
 
     Args:
-        roots: Process ids of their outermost processes; those that are gone are left out of the answer.
-        limits: Decides from where on memory is counted exactly, and which places hold files.
+        roots: Limits by the process id of the outermost process. They decide from where on memory is counted exactly, and which places
+            hold files. Those that are gone are left out of the answer.
     """
     children = _children()
-    return {root: _usage(tree, limits) for root in roots if (tree := _tree(root, children))}
+    return {root: _usage(tree, limits) for root, limits in roots.items() if (tree := _tree(root, children))}
 
 
 def broken_limit(usage: Usage, limits: SandboxLimits) -> str | None:

@@ -28,6 +28,7 @@ from context_client.embedded.app import open_app
 from context_client.embedded.provider import DEFAULT_PROVIDER_NAME, SandboxEndpoint
 from context_client.embedded.settings import EmbeddedSettings
 from context_client.multipart import file_name_of
+from context_client.size import SandboxSize
 
 INSTANCE = "11111111-2222-3333-4444-555555555555"
 KEY = "a-key-for-tests"
@@ -100,7 +101,7 @@ class FolderProvider:
         self.folder = folder
         self.endpoints: dict[str, SandboxEndpoint] = {}
 
-    async def endpoint(self, *, session_id: str, upn: str) -> SandboxEndpoint:
+    async def endpoint(self, *, session_id: str, upn: str, size: SandboxSize | None = None) -> SandboxEndpoint:
         if session_id not in self.endpoints:
             files = self.folder / base64.urlsafe_b64encode(session_id.encode()).decode()[:200]
             files.mkdir(parents=True)

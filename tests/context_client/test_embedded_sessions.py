@@ -26,6 +26,7 @@ from context_client.conformance.context_api import Ground
 from context_client.embedded.overrides import override_host_problem
 from context_client.embedded.provider import DEFAULT_PROVIDER_NAME, SandboxEndpoint, SandboxProvider
 from context_client.embedded.settings import EmbeddedSettings
+from context_client.size import SandboxSize
 
 pytestmark = pytest.mark.anyio
 
@@ -42,14 +43,14 @@ class Scripted:
     def __init__(self, answer: Answer) -> None:
         self.found = SandboxEndpoint(base_url="http://s", transport=httpx.MockTransport(answer), timeout_seconds=2)
 
-    async def endpoint(self, *, session_id: str, upn: str) -> SandboxEndpoint:
+    async def endpoint(self, *, session_id: str, upn: str, size: SandboxSize | None = None) -> SandboxEndpoint:
         return self.found
 
 
 class Broken:
     """A provider without sandboxes."""
 
-    async def endpoint(self, *, session_id: str, upn: str) -> SandboxEndpoint:
+    async def endpoint(self, *, session_id: str, upn: str, size: SandboxSize | None = None) -> SandboxEndpoint:
         raise OSError("no room for another sandbox")
 
 

@@ -13,6 +13,7 @@ import pytest
 from context_client import ContextClient, EmbeddedContext, ServerFault, SessionDownload, UserIdentity, connect
 from context_client.embedded.provider import DEFAULT_PROVIDER_NAME, SandboxEndpoint
 from context_client.embedded.settings import EmbeddedSettings
+from context_client.size import SandboxSize
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +28,7 @@ class OneFile:
         self.given = 0
         self.found = SandboxEndpoint(base_url="http://s", transport=httpx.MockTransport(self._answer), timeout_seconds=2)
 
-    async def endpoint(self, *, session_id: str, upn: str) -> SandboxEndpoint:
+    async def endpoint(self, *, session_id: str, upn: str, size: SandboxSize | None = None) -> SandboxEndpoint:
         return self.found
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:

@@ -15,6 +15,7 @@ import pytest
 from context_client.embedded.app import open_app
 from context_client.embedded.provider import DEFAULT_PROVIDER_NAME, SandboxEndpoint
 from context_client.embedded.settings import EmbeddedSettings
+from context_client.size import SandboxSize
 
 SAMPLES = Path(__file__).parent / "samples" / "context_api"
 INSTANCE = "11111111-2222-3333-4444-555555555555"
@@ -44,7 +45,7 @@ def form(value: Any) -> Any:
 class Pool:
     """A container that answers with the samples, at the address the samples name."""
 
-    async def endpoint(self, *, session_id: str, upn: str) -> SandboxEndpoint:
+    async def endpoint(self, *, session_id: str, upn: str, size: SandboxSize | None = None) -> SandboxEndpoint:
         answers = {
             "/code/execute": "container.execute.response_ok",
             "/files/upload": "container.upload.response",

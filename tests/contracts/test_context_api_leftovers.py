@@ -17,6 +17,7 @@ from context_client.embedded.blobs import open_blobs
 from context_client.embedded.container import SandboxLine, interpret_execution
 from context_client.embedded.provider import DEFAULT_PROVIDER_NAME, SandboxEndpoint
 from context_client.embedded.settings import EmbeddedSettings
+from context_client.size import SandboxSize
 from orchestration_service.answering import compose
 from orchestration_service.collecting import collect
 from orchestration_service.planning import SandboxLimits, make_plan
@@ -151,7 +152,7 @@ async def test_the_context_apis_address_ends_with_a_slash() -> None:
 class Pool:
     """A container that answers with the samples."""
 
-    async def endpoint(self, *, session_id: str, upn: str) -> SandboxEndpoint:
+    async def endpoint(self, *, session_id: str, upn: str, size: SandboxSize | None = None) -> SandboxEndpoint:
         def answer(request: httpx.Request) -> httpx.Response:
             bodies = {
                 "/files": (SAMPLES / "context_api" / "container.list.response.json").read_bytes(),

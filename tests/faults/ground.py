@@ -15,6 +15,7 @@ from context_client.embedded.app import open_app
 from context_client.embedded.provider import SandboxEndpoint
 from context_client.embedded.settings import EmbeddedSettings
 from context_client.sandboxes.local import LocalSandboxes, LocalSandboxSettings
+from context_client.size import SandboxSize
 from orchestration_service.cli.repository import pack
 from orchestration_service.scripted.app import ScriptedModel
 from orchestration_service.scripted.demo_repository import create_demo_repository
@@ -66,14 +67,14 @@ class GatedSandboxes:
     inner: LocalSandboxes
     gates: dict[str, Gateway] = field(default_factory=dict)
 
-    async def endpoint(self, *, session_id: str, upn: str) -> SandboxEndpoint:
-        found = await self.inner.endpoint(session_id=session_id, upn=upn)
+    async def endpoint(self, *, session_id: str, upn: str, size: SandboxSize | None = None) -> SandboxEndpoint:
+        found = await self.inner.endpoint(session_id=session_id, upn=upn, size=size)
         gate = self.gates.get(upn)
         if gate is None:
             return found
         assert found.transport is not None
         gate.forward = to_address(httpx.AsyncClient(transport=found.transport), found.base_url)
-        return SandboxEndpoint(base_url=gate.url, timeout_seconds=found.timeout_seconds)
+        return SandboxEndpoint(base_url=gate.url, timeout_seconds=found.timeout_seconds, size=found.size)
 
 
 @asynccontextmanager

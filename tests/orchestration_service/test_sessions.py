@@ -17,6 +17,7 @@ from context_client import ContextClient, EmbeddedContext, UserIdentity, connect
 from context_client.embedded.provider import DEFAULT_PROVIDER_NAME, SandboxEndpoint
 from context_client.embedded.settings import EmbeddedSettings
 from context_client.multipart import file_name_of
+from context_client.size import SandboxSize
 from orchestration_service.errors import SandboxUnavailable
 from orchestration_service.sessions import Session, SessionSettings, open_session
 from workflow_schemas.mailbox import Exchange, Message, Reply, encode
@@ -38,7 +39,7 @@ class Container:
     programs: list[str] = field(default_factory=list)
     sessions: list[str] = field(default_factory=list)
 
-    async def endpoint(self, *, session_id: str, upn: str) -> SandboxEndpoint:
+    async def endpoint(self, *, session_id: str, upn: str, size: SandboxSize | None = None) -> SandboxEndpoint:
         self.sessions.append(session_id)
         return SandboxEndpoint(base_url="http://sandbox", transport=httpx.ASGITransport(app=self._app()))
 

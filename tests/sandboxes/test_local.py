@@ -22,6 +22,7 @@ from context_client.sandboxes import (
     SandboxLimits,
     SandboxPoolFull,
 )
+from context_client.size import SandboxSize
 
 from .conftest import open_client
 
@@ -122,6 +123,23 @@ async def test_too_much_memory_ends_the_sandbox_and_the_next_call_hears_why(shor
             await sandboxes.endpoint(session_id="greedy", upn=USER)
         async with open_client(sandboxes, "greedy") as client:
             assert await listing(client) == {}
+
+
+async def test_a_sandbox_has_the_size_that_was_asked_for_and_keeps_it(short_directory: Path) -> None:
+    """The kernel's own figures, seen from inside; what is asked later holds for the next sandbox."""
+    asked = SandboxSize(memory_bytes=200 << 20, processes=64, disk_bytes=100 << 20)
+    code = "import os, resource\nfor place in ('/workspace', '/mnt/data'): s = os.statvfs(place); print(s.f_blocks * s.f_frsize)\n"
+    code += "print(resource.getrlimit(resource.RLIMIT_NPROC)[1])"
+    async with opened(quick(short_directory)) as sandboxes:
+        endpoint = await sandboxes.endpoint(session_id="sized", upn=USER, size=asked)
+        assert endpoint.size is not None
+        assert endpoint.size.model_copy(update={"disk_bytes": 100 << 20}) == asked
+        async with open_client(sandboxes, "sized") as client:
+            assert (await execute(client, code))["output"].split() == [str((100 << 20) * 3 // 10), str((100 << 20) // 4), "64"]
+        assert await sandboxes.endpoint(session_id="sized", upn=USER, size=SandboxSize(processes=99)) is endpoint
+        async with open_client(sandboxes, "sized") as client:
+            with pytest.raises(httpx.TransportError, match="may use 200 MiB"):
+                await execute(client, "x = b'x' * (300 << 20)\nimport time; time.sleep(20)")
 
 
 async def test_too_many_files_end_the_sandbox(short_directory: Path) -> None:

@@ -15,6 +15,7 @@ import httpx
 
 from context_client.embedded.provider import SandboxEndpoint, SandboxProvider
 from context_client.pools.baseline import fact
+from context_client.size import SandboxSize
 
 
 class InterpreterSandboxes:
@@ -30,9 +31,9 @@ class InterpreterSandboxes:
         self._execution_seconds = float(fact("limit.execution_seconds")) if execution_seconds is None else execution_seconds
         self._known: dict[str, tuple[SandboxEndpoint, SandboxEndpoint]] = {}
 
-    async def endpoint(self, *, session_id: str, upn: str) -> SandboxEndpoint:
+    async def endpoint(self, *, session_id: str, upn: str, size: SandboxSize | None = None) -> SandboxEndpoint:
         """Give the way to a session."""
-        real = await self._sandboxes.endpoint(session_id=session_id, upn=upn)
+        real = await self._sandboxes.endpoint(session_id=session_id, upn=upn, size=size)
         known = self._known.get(session_id)
         if known is None or known[0] != real:
             way = _Translated(real.transport or httpx.AsyncHTTPTransport(), self._execution_seconds)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from context_client.sandboxes.limits import MEBIBYTE
+from context_client.size import MEBIBYTE
 
 from .settings import ContainerLimits
 

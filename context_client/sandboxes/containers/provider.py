@@ -10,7 +10,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from context_client.sandboxes.errors import SandboxEnded, SandboxesClosed, Sandb
 from context_client.sandboxes.rundir import open_run_directory
 from context_client.sandboxes.sandbox import Sandbox
 from context_client.sandboxes.transport import SandboxTransport
+from context_client.size import SandboxSize
 
 from .container import Container, Ground, new_name, remove, start_container
 from .engine import Engine, open_engine
@@ -31,7 +32,7 @@ from .errors import EngineRefused, EngineSilent
 from .judge import engine_shortcomings, image_shortcomings
 from .orphans import ended_before, judge_container, owner_lives, this_place
 from .plan import LABEL, Ownership, labels, session_label
-from .settings import ContainerFacts, ContainerSandboxSettings
+from .settings import ContainerFacts, ContainerLimits, ContainerSandboxSettings
 
 _TICK_SECONDS = 1.0
 _SETTLE_SECONDS = 1.0
@@ -106,12 +107,13 @@ class ContainerSandboxes(anyio.AsyncContextManagerMixin):
                     raise
                 raise errors.exceptions[0] from None  # the caller's own error, which the group has wrapped
 
-    async def endpoint(self, *, session_id: str, upn: str) -> SandboxEndpoint:
+    async def endpoint(self, *, session_id: str, upn: str, size: SandboxSize | None = None) -> SandboxEndpoint:
         """Give the way to a session's container, starting it on first use; concurrent callers share one start.
 
         Args:
             session_id: The code session.
             upn: Whose it is; another user's session of the same name is another container.
+            size: What it shall have if it is started now; one that runs stays as it is.
 
         Raises:
             SandboxPoolFull: As many run as may.
@@ -124,7 +126,7 @@ class ContainerSandboxes(anyio.AsyncContextManagerMixin):
         lock = self._starting.setdefault(key, anyio.Lock())
         async with lock:
             try:
-                return await self._find_or_start(key)
+                return await self._find_or_start(key, size)
             finally:
                 if lock.statistics().tasks_waiting == 0:
                     self._starting.pop(key, None)
@@ -133,7 +135,7 @@ class ContainerSandboxes(anyio.AsyncContextManagerMixin):
         """Say what kind of sandbox this is, for a receipt."""
         return self._facts
 
-    async def _find_or_start(self, key: Key) -> SandboxEndpoint:
+    async def _find_or_start(self, key: Key, size: SandboxSize | None) -> SandboxEndpoint:
         if self._closed:
             raise SandboxesClosed("The containers are closed; the service is stopping.")
         running = self._running.get(key)
@@ -141,17 +143,18 @@ class ContainerSandboxes(anyio.AsyncContextManagerMixin):
             await self._notice(key, running)
         if (reason := self._reasons.pop(key, None)) is not None:
             raise SandboxEnded(reason)
-        running = self._running.get(key) or await self._start(key)
+        running = self._running.get(key) or await self._start(key, size)
         running.transport.touch()
         return running.endpoint
 
-    async def _start(self, key: Key) -> _Running:
+    async def _start(self, key: Key, size: SandboxSize | None) -> _Running:
         if len(self._running) + self._reserved >= self._settings.maximum and not await self._make_room():
             raise SandboxPoolFull(self._settings.maximum)
         self._reserved += 1
+        limits = self._settings.limits.sized(size)
         try:
             async with self._starts:
-                container = await self._start_container(key)
+                container = await self._start_container(key, limits)
         finally:
             self._reserved -= 1
         if self._closed:  # meanwhile; nobody else would end it
@@ -159,17 +162,19 @@ class ContainerSandboxes(anyio.AsyncContextManagerMixin):
             raise SandboxesClosed("The containers were closed while this one started; the service is stopping.")
         # The transport asks its sandbox for nothing but its socket and its end, which a container has too.
         transport = SandboxTransport(cast(Sandbox, container))
-        endpoint = SandboxEndpoint(base_url="http://sandbox", transport=transport, timeout_seconds=self._settings.call_timeout_seconds)
+        seconds = self._settings.call_timeout_seconds
+        endpoint = SandboxEndpoint(base_url="http://sandbox", transport=transport, timeout_seconds=seconds, size=limits.size)
         running = self._running[key] = _Running(container=container, transport=transport, endpoint=endpoint)
         return running
 
-    async def _start_container(self, key: Key) -> Container:
+    async def _start_container(self, key: Key, limits: ContainerLimits) -> Container:
         name = new_name()
         session = session_label(self._salt, *key)
         marks = labels(self._settings.instance_id, self._ours, session, datetime.now(UTC))
         self._names.add(name)
         try:
-            return await start_container(self._ground, name=name, directory=self._directory / str(next(self._slots)), marks=marks)
+            ground = replace(self._ground, settings=replace(self._settings, limits=limits))
+            return await start_container(ground, name=name, directory=self._directory / str(next(self._slots)), marks=marks)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 self._let_go(name, await remove(self._ground.engine, name))

@@ -14,11 +14,12 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from context_client.sandboxes.limits import MEBIBYTE, WRITABLE_PLACES
+from context_client.sandboxes.limits import WRITABLE_PLACES, spread
+from context_client.size import MEBIBYTE, SandboxSize
 
 DEFAULT_IMAGE = "claude-code-runner:dev"
 SHARED_MEMORY = "/dev/shm"
@@ -57,6 +58,28 @@ class ContainerLimits:
         amounts = (*self.places.values(), self.memory_bytes, self.processes, self.files, self.open_files, self.cpus)
         if not all(math.isfinite(amount) and amount > 0 for amount in amounts):
             raise ValueError("Every limit needs a number above zero: the engine takes zero for 'without limit'.")
+
+    @property
+    def size(self) -> SandboxSize:
+        """What of it a caller may choose."""
+        disk = sum(self.places.values())
+        return SandboxSize(cpus=self.cpus, memory_bytes=self.memory_bytes, processes=self.processes, disk_bytes=disk)
+
+    def sized(self, size: SandboxSize | None) -> Self:
+        """Return the same limits with the size that a caller asks for; what it does not say stays.
+
+        Args:
+            size: How large.
+        """
+        if size is None:
+            return self
+        return replace(
+            self,
+            cpus=size.cpus or self.cpus,
+            memory_bytes=size.memory_bytes or self.memory_bytes,
+            processes=size.processes or self.processes,
+            places=spread(self.places, size.disk_bytes),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,7 @@ from context_client.sandboxes.containers import (
     ContainerSandboxSettings,
     SandboxMismatch,
 )
+from context_client.size import SandboxSize
 
 pytestmark = pytest.mark.anyio
 
@@ -137,6 +138,32 @@ async def test_a_server_that_runs_out_of_memory_is_told(quick: Settings, speak: 
                 await fill(client)
         with pytest.raises(SandboxEnded, match="160 MiB"):
             await sandboxes.endpoint(session_id="greedy", upn=USER)
+
+
+async def test_a_container_has_the_size_that_was_asked_for(quick: Settings, engine_api: Any, speak: Speak) -> None:
+    """What the kernel's control groups say from inside, and the places' own sizes; a live one keeps what it has."""
+    asked = SandboxSize(cpus=0.5, memory_bytes=300 << 20, processes=70, disk_bytes=100 << 20)
+    code = """
+import os, pathlib
+root = pathlib.Path('/sys/fs/cgroup')
+def first(*names): return next((root / name).read_text() for name in names if (root / name).exists())
+quota = first('cpu.max', 'cpu/cpu.cfs_quota_us').split()
+period = quota[1] if len(quota) > 1 else first('cpu/cpu.cfs_period_us')
+print(int(quota[0]) / int(period), first('memory.max', 'memory/memory.limit_in_bytes'), first('pids.max', 'pids/pids.max'))
+space = os.statvfs('/workspace')
+print(space.f_blocks * space.f_frsize)
+"""
+    settings = quick(instance_id="sized")
+    async with opened(settings) as sandboxes:
+        endpoint = await sandboxes.endpoint(session_id="s", upn=USER, size=asked)
+        assert endpoint.size is not None
+        assert endpoint.size.model_copy(update={"disk_bytes": 100 << 20}) == asked
+        async with speak(sandboxes, "s") as client:
+            assert (await execute(client, code))["output"].split() == ["0.5", str(300 << 20), "70", str((100 << 20) * 3 // 10)]
+        assert await sandboxes.endpoint(session_id="s", upn=USER, size=SandboxSize(cpus=1)) is endpoint
+        (record,) = await ours(engine_api, settings)
+        host = (await to_thread.run_sync(lambda: engine_api.inspect_container(record["Id"])))["HostConfig"]
+        assert (host["NanoCpus"], host["Memory"], host["MemorySwap"], host["PidsLimit"]) == (5 * 10**8, 300 << 20, 300 << 20, 70)
 
 
 async def test_memory_of_one_command_ends_that_command_only(quick: Settings, speak: Speak) -> None:

@@ -18,6 +18,7 @@ from context_client.embedded.provider import SandboxEndpoint
 from context_client.pools import DynamicSessions, DynamicSessionsSettings, SessionPool, Waiting
 from context_client.pools.emulator import EmulatorSettings, PoolEmulator
 from context_client.pools.local_tokens import LocalTokens
+from context_client.size import SandboxSize
 
 KEY = "a-key-that-both-ends-share"
 UPN = "dana@contoso.example"
@@ -31,7 +32,7 @@ class Containers:
         self._container = container
         self.endpoints: dict[str, SandboxEndpoint] = {}
 
-    async def endpoint(self, *, session_id: str, upn: str) -> SandboxEndpoint:
+    async def endpoint(self, *, session_id: str, upn: str, size: SandboxSize | None = None) -> SandboxEndpoint:
         if session_id not in self.endpoints:
             files = self._folder / session_id
             files.mkdir(parents=True)
