@@ -1,6 +1,11 @@
-"""Builds the image of this checkout, and runs it as it is meant to be run."""
+"""Builds the image of this checkout, and runs it as it is meant to be run.
 
+`python -m tests.images.building` only builds it, ahead of the tests, which then find nearly everything done.
+"""
+
+import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -16,7 +21,6 @@ import httpx
 from runner_image.image.starting import SOCKET, listening_folder, run_words
 
 ROOT = Path(__file__).resolve().parents[2]
-TAG = "claude-code-runner:test"
 START_SECONDS = 30
 HEALTH = "/opt/claude-code/src/runner_image/image/health.sh"
 
@@ -48,21 +52,38 @@ def find_engine() -> str:
     """Return the command of an engine that answers.
 
     Raises:
-        NoEngine: There is none.
+        NoEngine: There is none; the message says why, in the engine's own words if it has some.
     """
-    for name in ("docker", "podman"):
-        if shutil.which(name) and engine_call(name, "version").returncode == 0:
-            return name
-    raise NoEngine("neither docker nor podman answers here")
+    said = []
+    for name in os.environ.get("CONTAINER_ENGINE", "docker podman").split():
+        if shutil.which(name):
+            asked = engine_call(name, "version")
+            if asked.returncode == 0:
+                return name
+            words = (asked.stderr.strip().splitlines() or ["nothing"])[-1]
+            refused = "permission denied" in words.lower()
+            said.append(f"{name} is here but {'this user may not use it' if refused else 'does not answer'} ({words})")
+    raise NoEngine("; ".join(said) or "no container engine is installed: apt-get install docker.io, and start its daemon")
+
+
+def image_name(*, variant: str = "plain") -> str:
+    """Name the image of this checkout; an engine may serve test runs of several checkouts and machines at once."""
+    key = hashlib.sha256(f"{platform.node()}:{ROOT}".encode()).hexdigest()[:8]
+    return f"claude-code-runner:test-{key}" if variant == "plain" else f"claude-code-runner:test-{key}-{variant}"
 
 
 def build_image(*, variant: str = "plain") -> str:
     """Build the image of this checkout and return its name; some seconds if nothing has changed, minutes on a new machine."""
-    tag = TAG if variant == "plain" else f"{TAG}-{variant}"
-    words = [str(ROOT / "runner_image/image/build.sh"), "--tag", tag, "--variant", variant]
-    done = subprocess.run(words, env={**os.environ, "PYTHON": sys.executable}, capture_output=True, text=True, check=False)
+    words, environment = _building(variant)
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return tag
+    return image_name(variant=variant)
+
+
+def _building(variant: str) -> tuple[list[str], dict[str, str]]:
+    """The command that builds, and its environment."""
+    words = [str(ROOT / "runner_image/image/build.sh"), "--tag", image_name(variant=variant), "--variant", variant]
+    return words, {**os.environ, "PYTHON": sys.executable}
 
 
 @contextmanager
@@ -105,3 +126,8 @@ def _wait(made: Container) -> None:
     while made.run("sh", HEALTH).returncode != 0:
         assert time.monotonic() < end, engine_call(made.engine, "logs", made.name).stderr
         time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    _words, _environment = _building("plain")
+    os.execve(_words[0], _words, _environment)  # in place of this process: who ends that one, ends the build

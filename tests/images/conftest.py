@@ -13,7 +13,7 @@ def engine() -> str:
     try:
         return find_engine()
     except NoEngine as error:
-        pytest.skip(f"{error}: apt-get install docker.io, and start its daemon")
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

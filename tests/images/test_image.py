@@ -10,7 +10,7 @@ import pytest
 
 from context_client.conformance.container import execute
 from runner_image.image.starting import USER
-from tests.images.building import HEALTH, ROOT, TAG, Container, container, engine_call
+from tests.images.building import HEALTH, ROOT, Container, container, engine_call
 from workflow_schemas.sources import sources_digest
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]  # the first one to ask builds the image
@@ -50,10 +50,10 @@ def run(client: httpx.AsyncClient) -> Run:
     return inside
 
 
-def test_runs_the_code_of_this_checkout(sandbox: Container) -> None:
+def test_runs_the_code_of_this_checkout(sandbox: Container, image: str) -> None:
     told = sandbox.ask("/version")
     assert told["source_digest"] == sandbox.ask("/health")["source_digest"] == sources_digest(ROOT)
-    labels = engine_call(sandbox.engine, "image", "inspect", "--format", "{{json .Config.Labels}}", TAG).stdout
+    labels = engine_call(sandbox.engine, "image", "inspect", "--format", "{{json .Config.Labels}}", image).stdout
     assert json.loads(labels)["org.foundationallm.claude-code.source-digest"] == told["source_digest"]
     assert json.loads(labels)["org.opencontainers.image.version"] == told["version"]
 
