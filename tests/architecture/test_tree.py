@@ -56,6 +56,16 @@ def test_every_command_a_document_names_exists(document: Path) -> None:
     assert named <= _commands()
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_module_and_file_a_document_names_exists(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    modules = [name.replace(".", "/") for name in re.findall(r"python3? (?:-P )?-m +([a-z_.]+)", text)]
+    ways = [way for name in modules for way in (f"{name}.py", f"{name}/__main__.py")]
+    assert sum((ROOT / way).is_file() for way in ways) == len(modules), modules
+    own = "|".join(path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith("."))
+    assert not [path for path in re.findall(rf"`((?:{own})/[\w./-]+)`", text) if not (ROOT / path).exists()]
+
+
 def test_every_command_the_script_describes_is_handled() -> None:
     """An unknown one is refused with the usage text."""
     script = (ROOT / "dev").read_text(encoding="utf-8")
