@@ -1,11 +1,11 @@
 """The way to one session: whatever its caller sends through here finds its slot, its token and its pool."""
 
 import json
-from collections.abc import AsyncIterator, Callable
-from typing import cast
+from collections.abc import Callable
 
 import httpx
 
+from context_client.counted import counted
 from context_client.pools.admission import Admission
 from context_client.pools.session import Session
 
@@ -40,13 +40,7 @@ class SessionTransport(httpx.AsyncBaseTransport):
         if self._wire is None:
             self._wire = self._connect()
         response = await self._admission.call(self._wire, self._session, self._named(request))
-        stream = cast(httpx.AsyncByteStream, response.stream)
-        return httpx.Response(
-            response.status_code,
-            headers=response.headers,
-            stream=_CountedStream(stream, self._done),
-            extensions=response.extensions,
-        )
+        return counted(response, self._done)
 
     async def aclose(self) -> None:
         """Close the connections; the session goes on, and so may this transport."""
@@ -72,22 +66,3 @@ class SessionTransport(httpx.AsyncBaseTransport):
         body = json.dumps({"error": {"code": "PayloadTooLarge", "message": message}}).encode()
         headers = {"Content-Type": "application/json", "Content-Length": str(len(body))}
         return httpx.Response(413, headers=headers, stream=httpx.ByteStream(body))
-
-
-class _CountedStream(httpx.AsyncByteStream):
-    """A body whose end is told once."""
-
-    def __init__(self, inner: httpx.AsyncByteStream, done: Callable[[], None]) -> None:
-        self._inner = inner
-        self._done = done
-        self._told = False
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._inner:
-            yield chunk
-
-    async def aclose(self) -> None:
-        if not self._told:
-            self._told = True
-            self._done()
-        await self._inner.aclose()

@@ -1,12 +1,13 @@
 """The way to one sandbox: counts what is under way, so that idle ones are known, and tells why a dead one is dead."""
 
-from collections.abc import AsyncIterator, Callable
-from typing import cast
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
 
 import anyio
 import httpx
 
-from .sandbox import Sandbox
+from context_client.counted import counted
 
 _SETTLE_SECONDS = 1.0
 
@@ -15,10 +16,29 @@ _SETTLE_SECONDS = 1.0
 _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=4)
 
 
+class Reached(Protocol):
+    """What a transport needs of a sandbox, a local one or a container."""
+
+    @property
+    def socket_path(self) -> Path:
+        """Where its server is reached."""
+
+    @property
+    def ended(self) -> str | None:
+        """Why it is gone, in a sentence; None while it runs and while nobody has noticed."""
+
+    async def settle(self, seconds: float) -> str | None:
+        """Wait a moment for an end that is under way, after its connection broke; give the reason like `ended`.
+
+        Args:
+            seconds: How long to wait for signs of an end.
+        """
+
+
 class SandboxTransport(httpx.AsyncBaseTransport):
     """HTTP over the sandbox's Unix socket."""
 
-    def __init__(self, sandbox: Sandbox, clock: Callable[[], float] = anyio.current_time) -> None:
+    def __init__(self, sandbox: Reached, clock: Callable[[], float] = anyio.current_time) -> None:
         self._sandbox = sandbox
         self._clock = clock
         self._under_way = 0
@@ -59,13 +79,7 @@ class SandboxTransport(httpx.AsyncBaseTransport):
         except BaseException:
             self._done()
             raise
-        stream = cast(httpx.AsyncByteStream, response.stream)
-        return httpx.Response(
-            response.status_code,
-            headers=response.headers,
-            stream=_CountedStream(stream, self._done),
-            extensions=response.extensions,
-        )
+        return counted(response, self._done)
 
     async def aclose(self) -> None:
         """Close the connections; the sandbox goes on."""
@@ -78,22 +92,3 @@ class SandboxTransport(httpx.AsyncBaseTransport):
     def _done(self) -> None:
         self._under_way -= 1
         self._last_used = self._clock()
-
-
-class _CountedStream(httpx.AsyncByteStream):
-    """A body whose end is told once."""
-
-    def __init__(self, inner: httpx.AsyncByteStream, done: Callable[[], None]) -> None:
-        self._inner = inner
-        self._done = done
-        self._told = False
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._inner:
-            yield chunk
-
-    async def aclose(self) -> None:
-        if not self._told:
-            self._told = True
-            self._done()
-        await self._inner.aclose()
