@@ -14,6 +14,7 @@ from runner_image.walls import Wall, base_environment, find_wall
 
 _TRY_SECONDS = 20.0
 _SHOWN = 300
+_MAX_SOCKET_BYTES = 107  # the kernel's; one more is the end of the text
 
 
 @asynccontextmanager
@@ -21,7 +22,7 @@ async def only_call(places: Places) -> AsyncIterator[None]:
     """Make the folders and keep other calls of the direct path out until the context ends.
 
     Raises:
-        SandboxUnusable: A folder cannot be made, or another call is at work.
+        SandboxUnusable: A folder cannot be made or has too long a path, or another call is at work.
     """
     descriptor = await asyncio.to_thread(_lock, places)
     try:
@@ -64,6 +65,11 @@ async def cli_version(wall: Wall) -> str:
 
 
 def _lock(places: Places) -> int:
+    if len(os.fsencode(places.model_socket)) > _MAX_SOCKET_BYTES:
+        room = _MAX_SOCKET_BYTES - len(os.fsencode(places.model_socket)) + len(os.fsencode(places.state))
+        raise SandboxUnusable(
+            f"The path {str(places.state)!r} is too long for sockets. Name another folder with --state, of {room} bytes at most."
+        )
     try:
         places.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         for folder in (places.workspace, places.outputs, places.agent_config, places.model_socket.parent):

@@ -2,14 +2,17 @@
 
 import fcntl
 import os
+import socket
+import tempfile
 from pathlib import Path
 
 import anyio
 import pytest
 
-from context_client.sandboxes import SandboxLimits, SandboxUnavailable
+from context_client.sandboxes import SandboxLimits, SandboxUnavailable, rundir
 from context_client.sandboxes.advice import SETTINGS, advise
 from context_client.sandboxes.bubblewrap import Source, SystemLink, sandbox_arguments
+from context_client.sandboxes.containers.inside import MEETING_SOCKET
 from context_client.sandboxes.limits import WRITABLE_PLACES
 from context_client.sandboxes.rundir import open_run_directory, sweep
 from context_client.sandboxes.watchdog import Usage, broken_limit
@@ -103,7 +106,38 @@ async def test_run_directory_is_private_and_goes(short_directory: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_run_directory_refuses_a_path_no_socket_can_have(tmp_path: Path) -> None:
-    with pytest.raises(SandboxUnavailable, match="too long"):
-        async with open_run_directory(tmp_path / ("x" * 100)):
+@pytest.mark.parametrize("length", [pytest.param(73, id="longest"), pytest.param(74, id="too long"), pytest.param(150, id="far too long")])
+async def test_run_directory_has_room_for_sockets_or_is_refused(short_directory: Path, length: int) -> None:
+    """The longest name in it is that of a container's meeting place."""
+    parent = short_directory / ("x" * (length - len(str(short_directory)) - 1))
+    parent.mkdir()
+    if length > 73:
+        with pytest.raises(SandboxUnavailable, match=f"has {length} bytes, and 73 are the most"):
+            async with open_run_directory(parent):
+                pass
+        return
+    async with open_run_directory(parent) as directory:
+        await anyio.Path(directory, "1234567", "m").mkdir(parents=True)
+        with socket.socket(socket.AF_UNIX) as meeting:
+            meeting.bind(str(directory / "1234567" / "m" / MEETING_SOCKET))
+
+
+@pytest.mark.anyio
+async def test_run_directory_lies_elsewhere_where_the_usual_places_are_deep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path / ("d" * 150)
+    deep.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    async with open_run_directory() as directory:
+        assert len(str(directory)) <= 90
+    monkeypatch.setattr(rundir, "_USUAL_PLACES", (str(tmp_path / "missing"),))
+    with pytest.raises(SandboxUnavailable, match="Set XDG_RUNTIME_DIR or TMPDIR"):
+        async with open_run_directory():
+            pass
+
+
+@pytest.mark.anyio
+async def test_a_run_directory_that_cannot_be_made_is_told(short_directory: Path) -> None:
+    with pytest.raises(SandboxUnavailable, match="can be made in .*: No such file or directory"):
+        async with open_run_directory(short_directory / "missing"):
             pass

@@ -10,7 +10,8 @@ import pytest
 from runner_image.direct import SessionState, SessionStore
 from runner_image.direct.desk import Desk, main
 from runner_image.direct.detached import DetachedCalls
-from runner_image.direct.errors import BadOrder
+from runner_image.direct.errors import BadOrder, SandboxUnusable
+from runner_image.direct.ground import only_call
 from runner_image.direct.memory import export_memory, import_memory
 from runner_image.places import Places
 
@@ -131,3 +132,12 @@ def test_a_link_in_place_of_a_transcript_is_not_followed(places: Places) -> None
     (folder / f"{SESSION}.jsonl").symlink_to("/etc/passwd")
     SessionStore(places.state / "session.json").save(SessionState(session_id=SESSION))
     assert export_memory(places) is None
+
+
+@pytest.mark.anyio
+async def test_a_folder_too_deep_for_sockets_is_told_before_anything_is_made(tmp_path: Path) -> None:
+    state = tmp_path / ("d" * 150)
+    with pytest.raises(SandboxUnusable, match="with --state, of 90 bytes at most"):
+        async with only_call(Places(state=state)):
+            pass
+    assert not state.exists()
