@@ -166,15 +166,18 @@ class Casting:
 
 
 @asynccontextmanager
-async def open_stage(folder: Path, *, limits: SandboxLimits | None = None, upn: str = "ann@example.com") -> AsyncIterator[Stage]:
+async def open_stage(
+    folder: Path, *, limits: SandboxLimits | None = None, upn: str = "ann@example.com", **chosen: Any
+) -> AsyncIterator[Stage]:
     """Start the platform and a place for models.
 
     Args:
         folder: Where the platform keeps its data.
         limits: What a turn is granted.
         upn: The user.
+        chosen: Further settings, such as where sandboxes are.
     """
-    settings = load_settings(instance_id=str(uuid.uuid4()), api_key="stage-platform-key-0001", data_dir=folder)
+    settings = load_settings(instance_id=str(uuid.uuid4()), api_key="stage-platform-key-0001", data_dir=folder, **chosen)
     models = Starlette()
     routes = ModelRoutes(default_key=SecretStr(MODEL_KEY))
     async with (

@@ -1,4 +1,7 @@
-"""The main job, from a completion over HTTP to checked files: one turn of every tool on an awkward repository, seen from all sides."""
+"""The main job, from a completion over HTTP to checked files: one turn of every tool on an awkward repository, seen from all sides.
+
+The turn is made once in each kind of place: on this machine, in a container, behind a session pool.
+"""
 
 import asyncio
 import hashlib
@@ -20,11 +23,12 @@ import pytest
 
 from context_client import NotFoundOrNotOwned
 from orchestration_service.cli.client import open_caller
+from tests.journeys.places import KINDS, Places, kind_of
 from tests.journeys.repositories import BINARY, PICTURE, awkward_repository, git, pack_folder, tree_after
 from tests.stage import Casting, Stage, Turn, bash, calls, members, open_stage, says, without_figures
 from workflow_schemas.manifest import RunManifest
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]  # the first one to ask builds the image
 
 ANSWER = "Corrected the greeting. 修好了。"
 USAGE = {"input_tokens": 100, "cache_read_input_tokens": 20, "cache_creation_input_tokens": 3, "output_tokens": 7}
@@ -46,9 +50,14 @@ class Journey:
     manifest: RunManifest
 
 
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
-    async with open_stage(tmp_path_factory.mktemp("platform")) as opened:
+async def stage(kind: str, places: Places, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    async with places.open(kind) as chosen, open_stage(tmp_path_factory.mktemp("platform"), **chosen) as opened:
         yield opened
 
 
@@ -76,6 +85,10 @@ async def journey(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Jou
     patch = await stage.content(turn.files["patch"])
     manifest = RunManifest.model_validate_json(await stage.content(turn.files["manifest"]))
     return Journey(turn, model, body, repository, events, archive, patch, manifest)
+
+
+async def test_the_receipt_says_where_the_turn_ran(journey: Journey, kind: str) -> None:
+    assert kind_of(journey.turn.receipt.sandbox) == kind
 
 
 async def test_the_patch_says_what_was_changed(journey: Journey) -> None:
