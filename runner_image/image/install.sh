@@ -21,6 +21,7 @@ rm -rf /opt/claude-code/site-packages/bin
 # for code that somebody else's server runs without our environment; the agent, for whom /opt does not exist, sees none of it
 mkdir -p "$system"
 printf '%s\n' /opt/claude-code/src /opt/claude-code/site-packages >"$system/claude-code.pth"
+command -v python >/dev/null || ln -s "$(command -v python3)" /usr/local/bin/python # people and agents type it
 chmod -R a+rX,go-w /opt/claude-code /usr/local
 for place in /opt/claude-code /usr/local/lib; do
   # without times, so that equal packages give equal layers; some packages ship files for other versions of Python

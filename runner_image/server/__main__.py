@@ -10,6 +10,7 @@ import resource
 import socket
 import subprocess
 import sys
+from typing import NoReturn
 
 from runner_image.courtesy import step_back
 
@@ -18,7 +19,9 @@ from .settings import ServerSettings, parse_settings
 
 
 def main() -> None:
-    """Serve until SIGTERM."""
+    """Serve until SIGTERM. Words that begin with no hyphen are a program to become instead, as after the name of any image."""
+    if sys.argv[1:] and not sys.argv[1].startswith("-"):
+        _become(sys.argv[1:])
     settings = parse_settings(sys.argv[1:], os.environ)
     step_back()
     if settings.user_processes is not None:
@@ -37,13 +40,23 @@ def main() -> None:
     run(settings, listener, fork_server)
 
 
+def _become(words: list[str]) -> NoReturn:
+    try:
+        os.execvp(words[0], words)
+    except OSError as error:
+        sys.exit(f"{words[0]!r} cannot be run here: {error.strerror}")
+
+
 def _listen(settings: ServerSettings) -> socket.socket:
     if settings.fd is not None:
         return socket.socket(fileno=settings.fd)
     if settings.uds is not None:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        settings.uds.unlink(missing_ok=True)
-        listener.bind(str(settings.uds))
+        try:
+            settings.uds.unlink(missing_ok=True)
+            listener.bind(str(settings.uds))
+        except OSError as error:
+            sys.exit(f"the socket {str(settings.uds)!r} cannot be made: {error}; name another place, with a path of at most 107 bytes")
     else:
         try:
             listener = socket.create_server((settings.host, settings.port))

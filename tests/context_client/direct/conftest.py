@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from context_client.direct import DirectSettings, ModelAccess, SessionProxy
+from context_client.embedded.provider import SandboxProvider
 from context_client.sandboxes import LocalSandboxes, LocalSandboxSettings, SandboxEnded
 from tests.runner_image.direct.conftest import KEY, scripted_archive
 
@@ -56,9 +57,9 @@ else:
 
 
 class Places:
-    """Local sandboxes as the proxy sees them, with a way to do things inside."""
+    """Sandboxes as the proxy sees them, with a way to do things inside."""
 
-    def __init__(self, sandboxes: LocalSandboxes) -> None:
+    def __init__(self, sandboxes: SandboxProvider) -> None:
         self.sandboxes = sandboxes
 
     async def execute(self, session_id: str, code: str) -> str:

@@ -58,3 +58,25 @@ def _runs(pid: int) -> bool:
         return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except FileNotFoundError:
         return False
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        pytest.param([sys.executable, "-c", "print('another')"], 0, "another\n", id="another program"),
+        pytest.param(
+            ["no-such-program", "--uds", "s"], 1, "'no-such-program' cannot be run here: No such file or directory\n", id="missing"
+        ),
+        pytest.param(
+            ["--uds", "/tmp/" + "d" * 150, "--data", ".", "--state", "."], 1, "with a path of at most 107 bytes\n", id="deep socket"
+        ),
+    ],
+)
+def test_words_of_the_command_line(tmp_path: Path, words: list[str], status: int, said: str) -> None:
+    """The image's entry is the server: words after the image's name are its options, or a program to become."""
+    command = [sys.executable, "-P", "-m", "runner_image.server", *words]
+    ended = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False, timeout=30
+    )
+    assert ended.returncode == status
+    assert (ended.stdout + ended.stderr).endswith(said)
