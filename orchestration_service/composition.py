@@ -25,6 +25,7 @@ from orchestration_service.sandboxes import open_sandboxes
 from orchestration_service.sessions import SessionSettings
 from orchestration_service.settings import Settings
 from orchestration_service.stores import context_account, open_store, opened
+from orchestration_service.waiting import WaitingRoom
 
 CONTEXT_PATH = "/context"
 """Where the embedded Context API is served beside the service, as the platform's ingress does."""
@@ -65,7 +66,8 @@ async def open_service(
         board = await stack.enter_async_context(
             StatusBoard(store, instance_id=settings.instance_id, finished_kept=settings.finished_operations_kept)
         )
-        context, context_app, sandbox = await _open_context(settings, stack)
+        waiting = WaitingRoom()
+        context, context_app, sandbox = await _open_context(settings, stack, waiting)
         pipeline = Pipeline(
             context=context,
             store=store,
@@ -76,6 +78,7 @@ async def open_service(
             limits=limits or SandboxLimits(minimum_wall=settings.minimum_wall),
             describe_sandbox=lambda: sandbox,
             patience_seconds=pace.patience,
+            waiting=waiting,
         )
         keeper = await stack.enter_async_context(
             open_keeper(
@@ -94,13 +97,19 @@ async def open_service(
         yield Service(app, sandbox)
 
 
-async def _open_context(settings: Settings, stack: AsyncExitStack) -> tuple[ContextClient, FastAPI | None, str]:
+async def _open_context(settings: Settings, stack: AsyncExitStack, waiting: WaitingRoom) -> tuple[ContextClient, FastAPI | None, str]:
     if settings.context_url is not None and settings.context_api_key is not None:
         remote = RemoteContext(url=settings.context_url, api_key=settings.context_api_key, instance_id=settings.instance_id)
         return await stack.enter_async_context(connect(remote)), None, "the platform's code session"
     folder = Path(settings.data_dir) / "context"
-    embedded = EmbeddedSettings(folder=folder, azure=context_account(settings), instance_id=settings.instance_id, api_key=settings.api_key)
-    sandboxes = await stack.enter_async_context(open_sandboxes(settings))
+    embedded = EmbeddedSettings(
+        folder=folder,
+        azure=context_account(settings),
+        instance_id=settings.instance_id,
+        api_key=settings.api_key,
+        largest_sandbox=settings.largest_sandbox,
+    )
+    sandboxes = await stack.enter_async_context(open_sandboxes(settings, waiting))
     app = await opened(stack, open_app(embedded, providers={SessionSettings().endpoint_provider: sandboxes.provider}))
     client = ContextClient(
         base_url="http://context.embedded",

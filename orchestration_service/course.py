@@ -60,6 +60,7 @@ class Course:
         """Go on from what earlier owners have recorded, and from what the run has said."""
         self.past, self.replayed = past, replayed
         self.remarks = past.remarks(len(replayed.waiting) if replayed and replayed.manifest is None else 0)
+        self.remarks += past.opened.remarks if past.opened else ()
         if past.started_at is not None:
             self.seconds_before = max(0.0, (datetime.now(UTC) - past.started_at).total_seconds())
 
@@ -148,13 +149,18 @@ class Follower:
         self._progress.write(text)
         self._show()
 
+    def wait(self, text: str) -> None:
+        """Say what the turn waits for, until something happens again."""
+        self._show(waiting=text)
+
     def _count(self, usage: Usage) -> None:
         progress = self._progress
         progress.model_calls = usage.model_calls
         progress.prompt_tokens, progress.completion_tokens = usage.prompt_tokens, usage.output_tokens
 
-    def _show(self) -> None:
+    def _show(self, waiting: str = "") -> None:
         progress = self._progress
+        progress.waiting = waiting
         self._board.publish(
             self._operation_id, progress.text(), prompt_tokens=progress.prompt_tokens, completion_tokens=progress.completion_tokens
         )

@@ -28,12 +28,13 @@ class Opened(BaseModel):
     goes_on: bool = Field(False, description="Whether the turn goes on from an earlier one.")
     agent_session_id: str = Field("", description="Session of the agent at the end of that turn.")
     restore: Restore | None = Field(None, description="What of that turn is restored; absent when its sandbox still lives.")
+    remarks: tuple[str, ...] = Field((), description="What the user should know of the sandbox.")
 
     @classmethod
-    def after(cls, session_id: str, upload_id: str, continuing: Continuing | None) -> "Opened":
+    def after(cls, session_id: str, upload_id: str, continuing: Continuing | None, remarks: tuple[str, ...] = ()) -> "Opened":
         """Return what is to be recorded."""
         known = dataclasses.asdict(continuing) if continuing else {}
-        return cls(session_id=session_id, upload_id=upload_id, goes_on=continuing is not None, **known)
+        return cls(session_id=session_id, upload_id=upload_id, goes_on=continuing is not None, remarks=remarks, **known)
 
     @property
     def continuing(self) -> Continuing | None:

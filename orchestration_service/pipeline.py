@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 from context_client import ContextClient
@@ -33,7 +34,9 @@ from orchestration_service.pump import Pump
 from orchestration_service.replay import Replayed, replay
 from orchestration_service.salvage import salvage
 from orchestration_service.sessions import Fetched, Session, SessionSettings, open_session
+from orchestration_service.sizing import size_remarks
 from orchestration_service.user_workspace import UserWorkspaces
+from orchestration_service.waiting import WaitingRoom
 from orchestration_service.walls import explain_refusal, unkept_demand
 from workflow_schemas.mailbox import Exchange
 from workflow_schemas.manifest import RunManifest
@@ -61,6 +64,7 @@ class Pipeline:
         limits: SandboxLimits,
         describe_sandbox: Callable[[], str] = lambda: "",
         patience_seconds: float = 45.0,
+        waiting: WaitingRoom | None = None,
     ) -> None:
         self._context = context
         self._store = store
@@ -71,6 +75,7 @@ class Pipeline:
         self._limits = limits
         self._describe_sandbox = describe_sandbox
         self._patience_seconds = patience_seconds
+        self._waiting = waiting or WaitingRoom()
         self._carrier = carrier = Carrier(context, session)
         self._commands = Commands(store, carrier)
         self._user_workspaces = UserWorkspaces(store, carrier)
@@ -171,27 +176,36 @@ class Pipeline:
     async def _run(self, course: Course, follower: Follower, route: ModelRoute) -> tuple[RunManifest, ModelCalls]:
         """Run the turn in its sandbox, or take its run up; a run that turns out never to have started is begun anew."""
         while True:
-            async with course.step("open"):
-                course.session = await self._reopened(course) if course.past.opened else await self._opened(course)
-            past = course.replayed or Replayed()
-            if course.replayed is not None:
-                await follower.take_up(past)
-            calls = self._calls(course, follower, route, past)
-            course.pump = pump = Pump(
-                course.run_id,
-                session=course.session,
-                log=course.ledger,
-                call_model=_over if course.late else calls.answer,
-                on_events=follower.take,
-                past=past,
-                patience_seconds=self._patience_seconds,
-            )
-            async with course.step("run"):
-                manifest = await follow(course, pump)
+            with ExitStack() as until_ended:
+
+                def listen(session_id: str, stack: ExitStack = until_ended) -> None:
+                    stack.enter_context(self._waiting.listening(course.turn.identity.upn, session_id, follower.wait))
+
+                async with course.step("open"):
+                    opening = self._reopened if course.past.opened else self._opened
+                    course.session = await opening(course, listen)
+                past = course.replayed or Replayed()
+                if course.replayed is not None:
+                    await follower.take_up(past)
+                calls = self._calls(course, follower, route, past)
+                course.pump = pump = self._pump(course, follower, calls, past)
+                async with course.step("run"):
+                    manifest = await follow(course, pump)
             if manifest is not None:
                 return manifest, calls
             course.begin_anew()
             course.planned = self._plan(course)
+
+    def _pump(self, course: Course, follower: Follower, calls: ModelCalls, past: Replayed) -> Pump:
+        return Pump(
+            course.run_id,
+            session=course.session,
+            log=course.ledger,
+            call_model=_over if course.late else calls.answer,
+            on_events=follower.take,
+            past=past,
+            patience_seconds=self._patience_seconds,
+        )
 
     def _calls(self, course: Course, follower: Follower, route: ModelRoute, past: Replayed) -> ModelCalls:
         async def stop() -> None:
@@ -211,7 +225,7 @@ class Pipeline:
             failure=past.failure,
         )
 
-    async def _opened(self, course: Course) -> Session:
+    async def _opened(self, course: Course, listen: Callable[[str], None]) -> Session:
         """Open the conversation's sandbox and fill it; find out whether it still holds what the last turn has left."""
         turn = course.turn
         brought = await self._user_workspaces.begin(turn, course.conversation, course.planned)
@@ -224,18 +238,24 @@ class Pipeline:
             agent_name=turn.request.agent.name,
             conversation_id=turn.request.session_id or turn.operation.operation_id,
             settings=self._session,
+            size=course.planned.size,
         )
+        listen(session.session_id)
         live = await self._still_ours(course, session)
         continuing = go_on_from(course.conversation, live=live) or brought.continuing
         if (continuing := await with_older_inputs(self._carrier, turn, course.conversation, continuing)) is not None:
             course.planned = self._plan(course, continuing)
         await session.fill(course.planned.uploads)
-        await course.ledger.record_step("run", Opened.after(session.session_id, session.upload_id, continuing).model_dump(mode="json"))
+        remarks = size_remarks(course.planned.size, session.size)
+        course.remarks = tuple(dict.fromkeys(course.remarks + remarks))
+        opened = Opened.after(session.session_id, session.upload_id, continuing, remarks)
+        await course.ledger.record_step("run", opened.model_dump(mode="json"))
         return session
 
-    async def _reopened(self, course: Course) -> Session:
+    async def _reopened(self, course: Course, listen: Callable[[str], None]) -> Session:
         opened = course.past.opened
         assert opened is not None
+        listen(opened.session_id)
         return Session(self._context, course.turn.identity, opened.session_id, opened.upload_id)
 
     async def _collect(self, course: Course, manifest: RunManifest) -> Collected:

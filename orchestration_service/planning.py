@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from context_client import SandboxSize
 from orchestration_service.errors import PlanRefused
 from orchestration_service.prompting import WorkspaceOrigin, history, system_prompt
+from orchestration_service.sizing import wanted_size
 from workflow_schemas.plan import InputFile, Limits, Restore, TurnPlan
 from workflow_schemas.platform import (
     CompletionRequest,
@@ -86,6 +88,9 @@ class Planned:
     remarks: tuple[str, ...]
     """What the user should be told about the configuration."""
 
+    size: SandboxSize | None = None
+    """How large the sandbox shall be; None for as large as they are here."""
+
 
 def make_plan(
     request: CompletionRequest, *, run_id: str, turn_number: int, limits: SandboxLimits, continuing: Continuing | None = None
@@ -137,6 +142,7 @@ def make_plan(
         properties=properties,
         full_prompt=f"{plan.system_prompt}\n\n{plan.prompt}",
         remarks=(*reading.remarks, *_honest_limits(properties, granted)),
+        size=wanted_size(properties),
     )
 
 
@@ -220,8 +226,6 @@ def _honest_limits(properties: WorkflowProperties, granted: Limits) -> list[str]
         remarks.append(f"This installation ends a turn after {granted.hard_seconds:.0f} s; the workflow asks for more.")
     if properties.sandbox_profile != "restricted" or properties.egress_policy.mode != "off":
         remarks.append("This turn ran without network: only the sandbox profile 'restricted' is available.")
-    if properties.sandbox_cpu is not None or properties.sandbox_memory is not None:
-        remarks.append("The size of the sandbox is the installation's; a workflow cannot choose it yet.")
     if properties.github_integration_mode != "none" or properties.allowed_repo_patterns:
         remarks.append("Cloning repositories and opening pull requests is not available; attach the repository as an archive.")
     return remarks

@@ -21,6 +21,8 @@ class Progress:
     model_calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    waiting: str = ""
+    """What the turn waits for at this moment."""
     _lines: list[str] = field(default_factory=list)
     _open: dict[str, int] = field(default_factory=dict)
     _writing: str = ""
@@ -53,6 +55,8 @@ class Progress:
         shown = [f"- {line}" for line in self._lines[hidden:]]
         if hidden:
             shown.insert(0, f"- … {hidden} earlier steps")
+        if self.waiting:
+            shown.append(f"- {self.waiting}")
         written = self._writing.strip()
         written = f"… {written[-_WRITING:]}" if len(written) > _WRITING else written
         writing = ["", written] if written else []

@@ -5,13 +5,24 @@ Everything goes through the Context API's four code-session calls, so the sandbo
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from context_client import ContextApiError, ContextClient, FileRecord, SessionUpload, Unavailable, UserIdentity, WorldFault
+from context_client import (
+    ContextApiError,
+    ContextClient,
+    FileRecord,
+    SandboxSize,
+    ServerFault,
+    SessionUpload,
+    Unavailable,
+    UserIdentity,
+    WorldFault,
+)
 from orchestration_service.errors import SandboxUnavailable, TurnUnreadable
 from workflow_schemas.errors import FrameError
 from workflow_schemas.mailbox import Exchange, Reply, decode_reply, encode
@@ -21,6 +32,9 @@ T = TypeVar("T")
 _ID_CHARACTERS = 128
 _PAUSES: Sequence[float] = (0.25, 1.0, 2.5)
 """Before a call is made again that may be repeated and met a fault of the world: a lost answer, a server that fails."""
+
+_PATIENT_SECONDS = 60.0
+"""A server that fails after so long has been patient itself, with a pool that is full, say; asking again would begin that anew."""
 
 
 def bootstrap(frame: str) -> str:
@@ -83,6 +97,8 @@ class Session:
         self.bytes_in = 0
         self.bytes_out = 0
         self.upload_id = upload_id
+        self.size: SandboxSize | None = None
+        """What the sandbox may use, once the file store was filled; None where its place does not say."""
 
     async def fill(self, names: Sequence[str]) -> None:
         """Empty the file store and put the conversation's files of these names into it.
@@ -105,7 +121,7 @@ class Session:
                 f"These files did not reach the sandbox: {', '.join(map(repr, missing[:10]))}{' and others' if len(missing) > 10 else ''}. "
                 "Attach them again and repeat the request."
             )
-        self.upload_id = upload.operation_id
+        self.upload_id, self.size = upload.operation_id, upload.size
 
     async def exchange(self, exchange: Exchange) -> Reply:
         """Carry one frame to the runner and one back.
@@ -164,9 +180,15 @@ class Session:
 
 
 async def open_session(
-    client: ContextClient, identity: UserIdentity, *, agent_name: str, conversation_id: str, settings: SessionSettings
+    client: ContextClient,
+    identity: UserIdentity,
+    *,
+    agent_name: str,
+    conversation_id: str,
+    settings: SessionSettings,
+    size: SandboxSize | None = None,
 ) -> Session:
-    """Open the conversation's code session; the sandbox behind it starts with the first use.
+    """Open the conversation's code session; the sandbox behind it starts with the first use, of that size where its place heeds it.
 
     Raises:
         SandboxUnavailable: The Context API refuses or does not answer.
@@ -180,6 +202,7 @@ async def open_session(
                 context=settings.context,
                 endpoint_provider=settings.endpoint_provider,
                 language=settings.language,
+                size=size,
             )
         )
     except Unavailable as error:
@@ -208,9 +231,12 @@ async def _patiently(call: Callable[[], Awaitable[T]], faults: list[WorldFault] 
         faults: Takes what went wrong before it went well.
     """
     for pause in _PAUSES:
+        since = time.monotonic()
         try:
             return await call()
         except WorldFault as error:
+            if isinstance(error, ServerFault) and time.monotonic() - since > _PATIENT_SECONDS:
+                raise
             if faults is not None:
                 faults.append(error)
         await asyncio.sleep(pause)

@@ -18,7 +18,8 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from context_client.embedded.azure_settings import AccountAddress
-from context_client.pools.settings import SHORTEST_KEY, SessionPool
+from context_client.pools.settings import POOL_API_VERSION, SHORTEST_KEY, SessionPool
+from context_client.size import USUAL_SIZE, SandboxSize
 from orchestration_service.errors import SettingsError
 from workflow_schemas.walls import WallLevel
 
@@ -98,12 +99,26 @@ class Settings(BaseSettings):
     """Image of sandboxes in containers; it must be on the engine already (./dev image), none is ever pulled."""
     container_engine_url: str | None = Field(default=None, pattern=r"^unix:///.+")
     """Socket of Docker; without one DOCKER_HOST or the usual places."""
+    sandbox_max_cpus: float = Field(default=USUAL_SIZE.cpus or 0, gt=0, le=1024, allow_inf_nan=False)
+    """The most processors a workflow may ask for; once set, sandboxes of those that ask for none have no more either."""
+    sandbox_max_memory_mib: int = Field(default=(USUAL_SIZE.memory_bytes or 0) // MIB, ge=256)
+    """The most memory a workflow may ask for, in MiB; also an upper bound for the others."""
+    sandbox_max_processes: int = Field(default=USUAL_SIZE.processes or 0, ge=64)
+    """The most processes a workflow may ask for; also an upper bound for the others."""
+    sandbox_max_disk_mib: int = Field(default=(USUAL_SIZE.disk_bytes or 0) // MIB, ge=256)
+    """The most space for files a workflow may ask for, in MiB; also an upper bound for the others."""
     session_pools: tuple[SessionPool, ...] = ()
     """Session pools as JSON: [{"name": …, "endpoint": its pool management endpoint, "region": …, "max_sessions": …}, …]."""
     session_pool_key: SecretStr | None = None
     """Makes session identifiers unguessable, 16 bytes or more, the same for all replicas; make one with: openssl rand -hex 32."""
     session_pool_token: HeaderSecret | None = None
     """A token for the pools, for emulators; without one the process's own Azure identity is used."""
+    session_pool_kind: Literal["custom-container", "code-interpreter"] = "custom-container"
+    """What the pools are made of; turns need our image, so a pool of the platform's own code interpreter is refused."""
+    session_pool_api_version: str = Field(default=POOL_API_VERSION, pattern=r"^\d{4}-\d{2}-\d{2}(-preview)?$")
+    """The `api-version` of calls to the pools, a date."""
+    session_pool_wait_seconds: float = Field(default=300, ge=0, le=900, allow_inf_nan=False)
+    """How long a turn waits for room in the pools before it fails; together with the longest turn it should stay below 1800."""
     minimum_wall: WallLevel | None = None
     """The weakest wall between agent and runner that any turn may run behind; a workflow may demand more. Not set: any."""
 
@@ -174,8 +189,23 @@ class Settings(BaseSettings):
                 raise ValueError(f"{PREFIX}SESSION_POOL_KEY is too short: {SHORTEST_KEY} bytes at least, from: openssl rand -hex 32")
             if len({pool.name for pool in self.session_pools}) != len(self.session_pools):
                 raise ValueError(f"{PREFIX}SESSION_POOLS has two pools of one name")
-        elif self.session_pools:
-            raise ValueError(f"{PREFIX}SESSION_POOLS is set, but {PREFIX}SANDBOXES is {self.sandboxes!r}: set it to 'session-pool'")
+            if self.session_pool_kind == "code-interpreter":
+                raise ValueError(
+                    f"{PREFIX}SESSION_POOL_KIND is 'code-interpreter', but such a pool has no runner: no turn could run there. Make "
+                    "a pool of kind 'custom-container' with this project's image; it serves the platform's code interpreter tool too"
+                )
+        elif set_here := sorted(name for name in self.model_fields_set if name.startswith("session_pool")):
+            names = ", ".join(PREFIX + name.upper() for name in set_here)
+            raise ValueError(f"{names} is set, but {PREFIX}SANDBOXES is {self.sandboxes!r}: set it to 'session-pool'")
+        return self
+
+    @model_validator(mode="after")
+    def _sizes_have_effect(self) -> Self:
+        """Refuse a limit that nobody would keep."""
+        set_here = sorted(PREFIX + name.upper() for name in self.model_fields_set if name.startswith("sandbox_max_"))
+        if set_here and (not self.is_embedded or self.sandboxes == "session-pool"):
+            place = f"{PREFIX}SANDBOXES is 'session-pool'" if self.is_embedded else f"sandboxes come from {PREFIX}CONTEXT_URL"
+            raise ValueError(f"{', '.join(set_here)} would have no effect: {place}, and the pool decides how large they are. Leave it out")
         return self
 
     @model_validator(mode="after")
@@ -199,6 +229,18 @@ class Settings(BaseSettings):
             except ValueError as error:
                 raise ValueError(f"{PREFIX}INSTANCE_ID {error}; the embedded Context API keeps files in one of that name") from None
         return self
+
+    @property
+    def largest_sandbox(self) -> SandboxSize:
+        """What a sandbox may have at most; in a session pool the pool decides, and nothing is refused here."""
+        if self.sandboxes == "session-pool":
+            return SandboxSize()
+        return SandboxSize(
+            cpus=self.sandbox_max_cpus,
+            memory_bytes=self.sandbox_max_memory_mib * MIB,
+            processes=self.sandbox_max_processes,
+            disk_bytes=self.sandbox_max_disk_mib * MIB,
+        )
 
     @property
     def is_embedded(self) -> bool:

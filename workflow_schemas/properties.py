@@ -59,6 +59,14 @@ class WorkflowProperties(BaseModel):
         pattern=r"^\d+(\.\d+)?(Mi|Gi)$",
         description="Memory to ask for, such as `1Gi`, where the provider can size a sandbox.",
     )
+    sandbox_processes: int | None = Field(
+        None, ge=64, le=100_000, description="Processes and threads at the same time, where the provider can size a sandbox."
+    )
+    sandbox_disk: str | None = Field(
+        None,
+        pattern=r"^\d+(\.\d+)?(Mi|Gi)$",
+        description="Space of all writable places together, such as `2Gi`, where the provider can size a sandbox.",
+    )
     workspace_persistence_mode: Literal["snapshot", "diff", "none"] = Field(
         "snapshot",
         description="What is kept of the workspace between turns: all of it, only what differs from the attached files, or nothing.",

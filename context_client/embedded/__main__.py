@@ -18,7 +18,9 @@ from pydantic import SecretStr
 from context_client.embedded.app import open_app
 from context_client.embedded.provider import DEFAULT_PROVIDER_NAME
 from context_client.embedded.settings import EmbeddedSettings
-from context_client.sandboxes.local import LocalSandboxes
+from context_client.sandboxes.limits import SandboxLimits
+from context_client.sandboxes.local import LocalSandboxes, LocalSandboxSettings
+from context_client.size import USUAL_SIZE, SandboxSize
 
 KEY = "CONTEXT_API_KEY"
 _LARGEST_HEAD_BYTES = 256 * 1024
@@ -32,17 +34,27 @@ def main() -> int:
     parser.add_argument("--instance", required=True, help="the one instance id it serves")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free one (default)")
+    parser.add_argument(
+        "--largest-sandbox",
+        type=SandboxSize.from_header,
+        default=SandboxSize(),
+        metavar="JSON",
+        help='what callers may ask for at most, such as {"cpus": 4, "memory_bytes": 4294967296}; also processes, disk_bytes; else as usual',
+    )
     given = parser.parse_args()
     key = os.environ.get(KEY, "")
     if not key:
         sys.stderr.write(f"{KEY} is not set: give the key that callers have to send.\n")
         return 2
-    asyncio.run(_serve(EmbeddedSettings(folder=given.folder, instance_id=given.instance, api_key=SecretStr(key)), given.host, given.port))
+    largest = USUAL_SIZE.model_copy(update=given.largest_sandbox.model_dump(exclude_none=True))
+    settings = EmbeddedSettings(folder=given.folder, instance_id=given.instance, api_key=SecretStr(key), largest_sandbox=largest)
+    asyncio.run(_serve(settings, given.largest_sandbox, given.host, given.port))
     return 0
 
 
-async def _serve(settings: EmbeddedSettings, host: str, port: int) -> None:
-    async with LocalSandboxes() as sandboxes, open_app(settings, providers={DEFAULT_PROVIDER_NAME: sandboxes}) as app:
+async def _serve(settings: EmbeddedSettings, most: SandboxSize, host: str, port: int) -> None:
+    local = LocalSandboxSettings(limits=SandboxLimits().sized(SandboxLimits().size.within(most)))
+    async with LocalSandboxes(local) as sandboxes, open_app(settings, providers={DEFAULT_PROVIDER_NAME: sandboxes}) as app:
         config = uvicorn.Config(
             app,
             host=host,

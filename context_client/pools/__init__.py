@@ -1,6 +1,6 @@
 """Azure Container Apps session pools: a provider of sandboxes, and (in `emulator`) a pool to develop against."""
 
-from context_client.pools.errors import IdentifierRefused, PoolError, PoolFull, PoolRefused, PoolUnreachable
+from context_client.pools.errors import IdentifierRefused, PoolError, PoolFull, PoolMisfit, PoolRefused, PoolUnreachable
 from context_client.pools.line import Observer, Waiting
 from context_client.pools.metrics import Measured, PoolFigures
 from context_client.pools.provider import DynamicSessions
@@ -18,6 +18,7 @@ __all__ = [
     "PoolError",
     "PoolFigures",
     "PoolFull",
+    "PoolMisfit",
     "PoolRefused",
     "PoolToken",
     "PoolUnreachable",

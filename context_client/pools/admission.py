@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 import anyio
 import httpx
 
-from context_client.pools.channel import Heard, PoolChannel, is_repeatable
-from context_client.pools.errors import IdentifierRefused, PoolFull, PoolRefused, PoolUnreachable
+from context_client.pools.channel import Heard, PoolChannel, health_said, is_repeatable
+from context_client.pools.errors import IdentifierRefused, PoolFull, PoolMisfit, PoolRefused, PoolUnreachable
 from context_client.pools.line import Observer, Waiting, WaitingLine
 from context_client.pools.session import PoolState, Session, Trouble, order
 from context_client.pools.settings import DynamicSessionsSettings
+from context_client.sandboxes.health import health_differences
 
 _LONGEST_PAUSE_SECONDS = 30.0  # a pool may ask for more; the head of the line looks again all the same
 _REFUSED_PAUSE_SECONDS = 30.0
@@ -60,6 +61,7 @@ class Admission:
         try:
             began = self._clock()
             while True:
+                await self._ensure_fit(wire, session)
                 placings = session.placings
                 heard = await self._send(wire, session, request)
                 if heard.verdict not in {"full", "throttled"}:
@@ -79,13 +81,40 @@ class Admission:
             if session.has_slot(self._clock()) and session.place is not None:
                 return
             began = self._clock()
-            position = await self.line.stand(
-                lambda: self._ask(wire, session),
-                lambda position: self._tell(session, position, began),
-                wait_seconds=self._settings.wait_seconds,
-            )
+            told: list[int] = []
+
+            def tell(position: int) -> None:
+                told[:] = [position]
+                self._tell(session, position, began)
+
+            position = await self.line.stand(lambda: self._ask(wire, session), tell, wait_seconds=self._settings.wait_seconds)
+            waited = self._clock() - began
             if position:
-                raise PoolFull(waited_seconds=self._clock() - began, position=position, pools=self._describe())
+                raise PoolFull(waited_seconds=waited, position=position, pools=self._describe())
+            if told and session.place is not None:
+                session.place.counts.waited = session.place.counts.waited.plus(waited)
+
+    async def _ensure_fit(self, wire: httpx.AsyncBaseTransport, session: Session) -> None:
+        """Ask each new sandbox once what it is, before anything of its caller reaches it.
+
+        Only a skew of versions shows that way: a hostile image can say what it likes. A sandbox that has no time to say it is asked again
+        at the next call.
+        """
+        if not self._settings.expected or (session.looked_at == session.placings and not session.misfit):
+            return
+        async with session.admitting:
+            place = session.place
+            if session.looked_at != session.placings and place is not None:
+                placings = session.placings
+                heard = await self._channel.send(wire, place.pool, self._asking(session, "health"), has_slot=True)
+                said = await health_said(heard.response)
+                session.last_used = self._clock()
+                if heard.verdict != "answer":
+                    return
+                session.looked_at, session.misfit = placings, health_differences(said, self._settings.expected)
+            if session.misfit and place is not None:
+                place.counts.refused("misfit")
+                raise PoolMisfit(place.pool.name, session.misfit)
 
     async def _ask(self, wire: httpx.AsyncBaseTransport, session: Session) -> float | None:
         """Ask every pool that may be asked; None if one gave a slot, else for how long to leave them alone."""
@@ -109,7 +138,7 @@ class Admission:
         """Ask one pool for a slot; gives what was wrong, its words, and the pause it wants."""
         retry = self._settings.retry_seconds
         try:
-            heard = await self._channel.send(wire, state.pool, self._listing(session), has_slot=False)
+            heard = await self._channel.send(wire, state.pool, self._asking(session, "files"), has_slot=False)
             await heard.response.aclose()
         except PoolRefused as error:
             return "refused", str(error), _REFUSED_PAUSE_SECONDS
@@ -168,11 +197,11 @@ class Admission:
             raise PoolRefused(f"{state.pool.name!r}: {heard.said}")
         return heard
 
-    def _listing(self, session: Session) -> httpx.Request:
+    def _asking(self, session: Session, what: str) -> httpx.Request:
         params = {"api-version": self._settings.api_version, "identifier": session.identifier}
         seconds = self._settings.connect_seconds + 30.0  # an allocation takes well under a second
         timeout = {"read": seconds, "write": seconds, "pool": seconds}
-        return httpx.Request("GET", "http://pool/files", params=params, extensions={"timeout": timeout})
+        return httpx.Request("GET", f"http://pool/{what}", params=params, extensions={"timeout": timeout})
 
     def _give_up_if_hopeless(self) -> None:
         if all(state.trouble == "refused" for state in self._pools):

@@ -1,10 +1,11 @@
 """One request to one pool: addressed, with a token, and its answer judged."""
 
+import json
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import cast
+from typing import Any, cast
 
 import httpx
 
@@ -92,6 +93,23 @@ class PoolChannel:
 def is_repeatable(request: httpx.Request) -> bool:
     """Whether the body can be sent again: it is held in memory, not drawn from somewhere."""
     return isinstance(request.stream, httpx.ByteStream)
+
+
+async def health_said(response: httpx.Response) -> Mapping[str, Any]:
+    """Read what a sandbox says about itself, and close the answer; nothing where that makes no sense."""
+    stream = cast(httpx.AsyncByteStream, response.stream)
+    read = b""
+    try:
+        async for chunk in stream:
+            read += chunk
+            if len(read) > _LOOKED_AT_BYTES:
+                return {}
+        said = json.loads(read) if response.status_code == 200 else {}
+    except (ValueError, RecursionError):
+        return {}
+    finally:
+        await stream.aclose()
+    return said if isinstance(said, dict) else {}
 
 
 class Chained(httpx.AsyncByteStream):

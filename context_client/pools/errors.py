@@ -4,7 +4,8 @@ PoolError                     (an httpx.TransportError: to whoever speaks throug
 ├── PoolFull                    no pool gave a slot within the time there was to wait
 ├── PoolUnreachable             no pool answered
 ├── PoolRefused                 a pool does not let us in: token, role, or clock
-└── IdentifierRefused           a pool does not take the identifier we made
+├── IdentifierRefused           a pool does not take the identifier we made
+└── PoolMisfit                  what runs in a pool is not of this service's version
 
 What the code inside a session answers is never an error here, whatever its status.
 """
@@ -55,3 +56,20 @@ class IdentifierRefused(PoolError):
 
     def __init__(self, pool: str, said: str) -> None:
         super().__init__(f"session pool {pool!r} does not take the session's identifier: {said[:200]!r}. Please report this.")
+
+
+class PoolMisfit(PoolError):
+    """The image of a pool holds another version of the server than this service needs.
+
+    Attributes:
+        pool: The pool.
+        differences: What was expected and what is there, one item each; hostile text.
+    """
+
+    def __init__(self, pool: str, differences: tuple[str, ...]) -> None:
+        self.pool = pool
+        self.differences = differences
+        super().__init__(
+            f"the image of session pool {pool!r} does not fit this service: {'; '.join(differences)}. Let the pool run the image that was "
+            "built from the same version of this project as the service, or update the service."
+        )

@@ -81,6 +81,21 @@ class PoolFigures:
     allocation_retries: int
     """Sum of `X-Ms-Allocation-Retries`."""
 
+    waited: Measured
+    """Sessions that got their slot here after they had to wait, and for how long."""
+
+    def in_words(self) -> str:
+        """Say it in one line, for a log."""
+        name = f"{self.pool} ({self.region})" if self.region else self.pool
+        words = [f"{self.held} of {self.max_sessions} slots held ({self.busy} busy, at most {self.most_held}), {self.placed} placed"]
+        words.append(f"{self.waited.count} had to wait ({self.waited.seconds:.1f} s in all, at most {self.waited.longest_seconds:.1f} s)")
+        words.append(f"{self.calls.count} calls in {self.calls.seconds:.1f} s (at most {self.calls.longest_seconds:.2f} s)")
+        words += [f"{kind}: {count}" for kind, count in sorted(self.verdicts.items())]
+        if self.new_allocations or self.allocation_retries:
+            words.append(f"{self.new_allocations} new allocations, {self.allocation_retries} retries of the pool's own")
+        words += [f"{phase}: {time.seconds / time.count:.3f} s in the mean of {time.count}" for phase, time in sorted(self.timings.items())]
+        return f"session pool {name}: {'; '.join(words)}"
+
 
 @dataclass
 class PoolCounts:
@@ -91,6 +106,7 @@ class PoolCounts:
     most_held: int = 0
     new_allocations: int = 0
     allocation_retries: int = 0
+    waited: Measured = Measured()
     buckets: dict[float, int] = field(default_factory=lambda: dict.fromkeys(_BOUNDS, 0))
     verdicts: dict[str, int] = field(default_factory=dict)
     timings: dict[str, Measured] = field(default_factory=dict)

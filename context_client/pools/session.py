@@ -72,6 +72,7 @@ class PoolState:
             timings=dict(self.counts.timings),
             new_allocations=self.counts.new_allocations,
             allocation_retries=self.counts.allocation_retries,
+            waited=self.counts.waited,
         )
 
 
@@ -88,6 +89,10 @@ class Session:
     under_way: int = 0
     placings: int = 0
     """How often it got a slot."""
+    looked_at: int = 0
+    """Which of these sandboxes was asked what it is."""
+    misfit: tuple[str, ...] = ()
+    """How that one differs from what is needed."""
     admitting: anyio.Lock = field(default_factory=anyio.Lock)
 
     def has_slot(self, now: float) -> bool:

@@ -1,5 +1,6 @@
 """What can be chosen about session pools: the provider's own slice of the settings."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
@@ -8,6 +9,9 @@ from context_client.embedded.azure_settings import AccountAddress
 
 SHORTEST_KEY = 16
 """Bytes of a key for identifiers, at least."""
+
+POOL_API_VERSION = "2024-10-02-preview"
+"""The version of the pools' interface that this was written to."""
 
 
 def _long_enough(value: SecretStr) -> SecretStr:
@@ -46,7 +50,11 @@ class DynamicSessionsSettings(BaseModel):
         default="custom-container",
         description="Which routes the pools have: those of our image, or those of the platform's own Python sandbox.",
     )
-    api_version: str = Field(default="2024-10-02-preview", min_length=1, description="`api-version` of every call.")
+    api_version: str = Field(default=POOL_API_VERSION, min_length=1, description="`api-version` of every call.")
+    expected: Mapping[str, str] = Field(
+        default_factory=dict,
+        description="What `GET /health` of the pools' image must say, by key; a session whose sandbox says something else is refused.",
+    )
     wait_seconds: float = Field(default=300.0, ge=0, description="How long a session waits for a free slot before it is refused.")
     retry_seconds: float = Field(default=2.0, gt=0, description="Pause between two asks of a full pool that names none itself.")
     unreachable_seconds: float = Field(default=60.0, ge=0, description="How long to go on asking when no pool answers at all.")
@@ -57,7 +65,9 @@ class DynamicSessionsSettings(BaseModel):
     upload_limit_bytes: int = Field(default=128 * 1024 * 1024, gt=0, description="Longest request body; pools refuse more with 413.")
 
     @model_validator(mode="after")
-    def _names_differ(self) -> Self:
+    def _is_consistent(self) -> Self:
+        if self.expected and self.kind == "code-interpreter":
+            raise ValueError("sandboxes of a code-interpreter pool do not tell what they are: 'expected' is for pools of our image")
         names = [pool.name for pool in self.pools]
         if len(set(names)) != len(names):
             raise ValueError(f"two pools have the same name among {names}")

@@ -29,6 +29,9 @@ class Launch:
     user: int | None
     """The user id the sandbox runs as on the host, or None for the service's own."""
 
+    group: Path | None = None
+    """The control group of its processes, which ends with it."""
+
 
 def write_synthetic_files(directory: Path) -> tuple[Source, ...]:
     """Write the sandbox's own files of /etc below a directory; blocks for a moment."""
@@ -49,6 +52,7 @@ def plan_launch(
     slot: int,
     python: str,
     server_words: tuple[str, ...],
+    group: Path | None = None,
 ) -> Launch:
     """Plan the start of one sandbox.
 
@@ -59,6 +63,7 @@ def plan_launch(
         slot: A number no other sandbox of this service has now; as root it becomes a user id.
         python: The program inside.
         server_words: Its arguments.
+        group: The control group that its processes join.
     """
     user = _USERS_FROM + (os.getpid() * 61 + slot) % _USERS if os.geteuid() == 0 else None
     sources = (*runtime.sources, *etc)
@@ -85,7 +90,8 @@ def plan_launch(
         "limits": {"RLIMIT_NOFILE": limits.open_files, "RLIMIT_CORE": 0},
         "user": user,
         "stage": stage,
+        "group": str(group / "cgroup.procs") if group else None,
     }
     loader = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}
     launcher = str(Path(__file__).with_name("launcher.py"))
-    return Launch(words=(sys.executable, "-I", "-S", launcher, json.dumps(plan)), environment=loader, user=user)
+    return Launch(words=(sys.executable, "-I", "-S", launcher, json.dumps(plan)), environment=loader, user=user, group=group)

@@ -6,7 +6,8 @@ namespace of its own, binds what the sandbox needs into a staging place there, b
 other sandbox has, and only then turns into bubblewrap. The staging place vanishes with the last process in it.
 
 It reads one JSON object from its first argument: `arguments`, `environment`, `parent`, `niceness`, `limits` (name of
-an rlimit to its value) and, as root, `user` and `stage` (a list of [path of the host, name in the staging place]).
+an rlimit to its value), `group` (the file of a control group to join, or null) and, as root, `user` and `stage` (a list
+of [path of the host, name in the staging place]).
 """
 
 import ctypes
@@ -30,6 +31,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def main() -> None:
     """Do what the first argument says, and turn into bubblewrap."""
     plan = json.loads(sys.argv[1])
+    if plan["group"] is not None:
+        with open(plan["group"], "w") as group:  # noqa: PTH123 - importing pathlib is a third of this program's time
+            group.write("0")  # this process, and all that it starts
     for name, value in plan["limits"].items():
         kind = getattr(resource, name)
         hard = resource.getrlimit(kind)[1]

@@ -7,7 +7,7 @@
 | memory of processes      | the watchdog, once a second: over it the sandbox is ended                      |
 | number of processes      | the kernel (RLIMIT_NPROC inside the sandbox's user namespace), and the watchdog |
 | open files, core dumps   | the kernel (RLIMIT_NOFILE, RLIMIT_CORE)                                        |
-| CPU                      | a lower priority only; a sandbox may use an idle machine in full               |
+| CPU                      | a lower priority; a share only if asked for, by the kernel, where `groups` may |
 | time of one execution    | the server inside                                                              |
 | life without use         | the provider: ended after the cooldown                                         |
 """
@@ -48,6 +48,9 @@ class SandboxLimits:
     processes: int = 512
     """Processes and threads at the same time."""
 
+    cpus: float | None = None
+    """Processors; None for as much as an idle machine has. Held only where the service may make control groups."""
+
     files: int = 500_000
     """Files and directories in all writable places together."""
 
@@ -65,18 +68,20 @@ class SandboxLimits:
     @property
     def size(self) -> SandboxSize:
         """What of it a caller may choose."""
-        return SandboxSize(memory_bytes=self.memory_bytes, processes=self.processes, disk_bytes=sum(self.places.values()))
+        disk = sum(self.places.values())
+        return SandboxSize(cpus=self.cpus, memory_bytes=self.memory_bytes, processes=self.processes, disk_bytes=disk)
 
     def sized(self, size: SandboxSize | None) -> Self:
         """Return the same limits with the size that a caller asks for; what it does not say stays.
 
         Args:
-            size: How large; of the processor there is no say here.
+            size: How large.
         """
         if size is None:
             return self
         return replace(
             self,
+            cpus=size.cpus or self.cpus,
             memory_bytes=size.memory_bytes or self.memory_bytes,
             processes=size.processes or self.processes,
             places=spread(self.places, size.disk_bytes),
@@ -88,9 +93,12 @@ def spread(places: Mapping[str, int], disk_bytes: int | None) -> Mapping[str, in
 
     Args:
         places: Sizes in bytes, by place.
-        disk_bytes: What they shall have together; whole pages, so a little less.
+        disk_bytes: What they shall have together, in whole pages.
     """
     if disk_bytes is None:
         return places
     whole = sum(places.values())
-    return MappingProxyType({place: max(disk_bytes * size // whole // _PAGE * _PAGE, _PAGE) for place, size in places.items()})
+    parts = {place: max(disk_bytes * size // whole // _PAGE * _PAGE, _PAGE) for place, size in places.items()}
+    largest = max(parts, key=lambda place: parts[place])
+    parts[largest] += max(disk_bytes // _PAGE * _PAGE - sum(parts.values()), 0)
+    return MappingProxyType(parts)

@@ -22,6 +22,7 @@ from context_client.size import SandboxSize
 from .advice import advise, read_settings
 from .bubblewrap import BUBBLEWRAP, SOURCES, Source
 from .errors import SandboxEnded, SandboxesClosed, SandboxPoolFull, SandboxUnavailable
+from .groups import ControlGroups, find_groups, remove
 from .launch import Launch, plan_launch, write_synthetic_files
 from .limits import SandboxLimits
 from .rundir import open_run_directory
@@ -116,6 +117,7 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
         self._slots = itertools.count()
         self._closed = True
         self._runtime: Runtime
+        self._groups: ControlGroups | None = None
         self._directory: Path
         self._etc: tuple[Source, ...]
 
@@ -123,6 +125,7 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
     async def __asynccontextmanager__(self) -> AsyncIterator[Self]:
         async with AsyncExitStack() as stack:
             self._runtime = await to_thread.run_sync(_find_and_compile)
+            self._groups = await to_thread.run_sync(find_groups)
             self._directory = await stack.enter_async_context(open_run_directory(self._settings.run_directory))
             self._etc = await to_thread.run_sync(write_synthetic_files, self._directory)
             await self._probe()
@@ -178,7 +181,7 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
                 "processes": "kernel",
                 "memory": "watchdog",
                 "files": "watchdog",
-                "cpu": "priority only",
+                "cpu": "kernel" if self._groups is not None else "priority only",
             },
         )
 
@@ -203,7 +206,7 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
         try:
             slot = next(self._slots)
             limits = self._settings.limits.sized(size)
-            sandbox = await start_sandbox(self._launch(slot, limits), self._directory / f"{slot}.sock")
+            sandbox = await self._start_sandbox(slot, limits)
         finally:
             self._reserved -= 1
         if self._closed:  # meanwhile; nobody else would end it
@@ -211,7 +214,7 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
             raise SandboxesClosed("The local sandboxes were closed while this one started; the service is stopping.")
         transport = SandboxTransport(sandbox)
         seconds = self._settings.call_timeout_seconds
-        endpoint = SandboxEndpoint(base_url="http://sandbox", transport=transport, timeout_seconds=seconds, size=limits.size)
+        endpoint = SandboxEndpoint(base_url="http://sandbox", transport=transport, timeout_seconds=seconds, size=self._held(limits))
         running = self._running[key] = _Running(sandbox=sandbox, transport=transport, endpoint=endpoint, limits=limits)
         return running
 
@@ -225,7 +228,23 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
         await running.sandbox.end("it was idle and another session needed its place.")
         return True
 
-    def _launch(self, slot: int, limits: SandboxLimits) -> Launch:
+    async def _start_sandbox(self, slot: int, limits: SandboxLimits) -> Sandbox:
+        group = None
+        if limits.cpus is not None and self._groups is not None:
+            group = await to_thread.run_sync(self._groups.make, str(slot), limits.cpus)
+        try:
+            return await start_sandbox(self._launch(slot, limits, group), self._directory / f"{slot}.sock")
+        except BaseException:
+            if group is not None:
+                with anyio.CancelScope(shield=True):
+                    await to_thread.run_sync(remove, group)
+            raise
+
+    def _held(self, limits: SandboxLimits) -> SandboxSize:
+        """What of the limits is really held."""
+        return limits.size if self._groups is not None else limits.size.model_copy(update={"cpus": None})
+
+    def _launch(self, slot: int, limits: SandboxLimits, group: Path | None) -> Launch:
         words = ["-P", "-m", "runner_image.server", "--fd", "{fd}", "--user-processes", str(limits.processes)]
         words += ["--timeout-seconds", str(self._settings.execution_timeout_seconds)]
         if self._settings.prewarm_runner:
@@ -237,6 +256,7 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
             slot=slot,
             python=self._runtime.python,
             server_words=tuple(words),
+            group=group,
         )
 
     async def _probe(self) -> None:

@@ -15,6 +15,7 @@ from anyio import to_thread
 from anyio.abc import Process
 
 from .errors import SandboxStartFailed
+from .groups import remove
 from .launch import Launch
 
 _READY_SECONDS = 30.0
@@ -25,10 +26,11 @@ _SAID_BYTES = 4000
 class Sandbox:
     """A sandbox that was started; it ends by `end`, by itself, or with this process."""
 
-    def __init__(self, process: Process, socket_path: Path, user: int | None) -> None:
+    def __init__(self, process: Process, socket_path: Path, user: int | None, group: Path | None = None) -> None:
         self._process = process
         self._reason: str | None = None
         self._first: int | None = None
+        self._group = group
         self.socket_path = socket_path
         """Where its server is reached."""
         self.user = user
@@ -76,6 +78,8 @@ class Sandbox:
             with anyio.move_on_after(_END_SECONDS):
                 await self._process.wait()
                 await self._process.aclose()
+            if self._group is not None:
+                await to_thread.run_sync(remove, self._group)
         self.socket_path.unlink(missing_ok=True)
 
 
@@ -105,7 +109,7 @@ async def start_sandbox(launch: Launch, socket_path: Path) -> Sandbox:
             env=launch.environment,
             pass_fds=[listener.fileno()],
         )
-    sandbox = Sandbox(process, socket_path, launch.user)
+    sandbox = Sandbox(process, socket_path, launch.user, launch.group)
     try:
         await _wait_ready(sandbox, process)
         await sandbox.adopt_first_process()

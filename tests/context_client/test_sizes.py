@@ -95,8 +95,8 @@ def test_what_is_not_asked_for_stays_and_places_shrink_together(limits: SandboxL
     sized = limits.sized(asked)
     assert limits.sized(None) is limits
     assert (sized.processes, sized.memory_bytes, sized.open_files) == (64, limits.memory_bytes, limits.open_files)
-    assert sized.places["/workspace"] == round(768 * 0.4 * MEBIBYTE) // 4096 * 4096
-    assert 0 <= 1024 * MEBIBYTE - sum(sized.places.values()) < 7 * 4096
+    assert sized.places["/mnt/data"] == 256 * MEBIBYTE
+    assert sized.size.disk_bytes == 1024 * MEBIBYTE
 
 
 def test_the_smaller_of_two_sizes_has_the_smaller_of_each_part() -> None:

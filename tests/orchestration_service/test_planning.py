@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from context_client import SandboxSize
 from orchestration_service.errors import PlanRefused
 from orchestration_service.planning import Continuing
 from tests.orchestration_service.turns import MODEL, PROMPT, RUN, WORKFLOW, asked, file, plan, sample
@@ -122,7 +123,6 @@ def test_a_foreign_tool_has_no_say() -> None:
         ({"egress_policy": {"mode": "allowlist", "domains": ["docs.example.com"]}}, "without network"),
         ({"github_integration_mode": "github-app"}, "attach the repository"),
         ({"allowed_repo_patterns": "org/*"}, "attach the repository"),
-        ({"sandbox_memory": "2Gi"}, "size of the sandbox"),
         ({"sandbox_timeout_seconds": 1000}, "after 500 s"),
     ],
 )
@@ -130,6 +130,21 @@ def test_what_is_not_granted_is_said(properties: dict[str, Any], words: str) -> 
     planned = plan(asked(properties | {"sandbox_timeout_seconds": properties.get("sandbox_timeout_seconds", 300)}), max_turn_seconds=500.0)
     assert [remark for remark in planned.remarks if words in remark]
     assert len(planned.remarks) == 1
+
+
+def test_a_workflow_says_how_large_its_sandbox_shall_be() -> None:
+    chosen = {"sandbox_cpu": "0.5", "sandbox_memory": "1.5Gi", "sandbox_processes": 100, "sandbox_disk": "700Mi"}
+    planned = plan(asked(chosen))
+    assert planned.size == SandboxSize(cpus=0.5, memory_bytes=1536 * 2**20, processes=100, disk_bytes=700 * 2**20)
+    assert (planned.remarks, plan(asked({})).size) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "least"), [("sandbox_memory", "100Mi", "256Mi"), ("sandbox_disk", "0Gi", "256Mi"), ("sandbox_cpu", 0.01, "0.05")]
+)
+def test_a_sandbox_too_small_for_any_work_is_refused(name: str, value: Any, least: str) -> None:
+    with pytest.raises(PlanRefused, match=f"{name!r} is {value!r}.*{least} at least"):
+        plan(asked({name: value}))
 
 
 def test_the_limits_in_the_prompt_are_those_in_force() -> None:

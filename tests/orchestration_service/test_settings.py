@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from context_client import USUAL_SIZE, SandboxSize
 from orchestration_service.errors import SettingsError
 from orchestration_service.settings import Settings, load_settings
 
@@ -128,6 +129,7 @@ def test_every_setting_is_described() -> None:
 
 
 POOLS = '[{"name": "west", "endpoint": "https://west.example/pool"}]'
+POOL = {"SANDBOXES": "session-pool", "SESSION_POOLS": POOLS, "SESSION_POOL_KEY": "k" * 32}
 
 
 @pytest.mark.parametrize(
@@ -140,9 +142,22 @@ POOLS = '[{"name": "west", "endpoint": "https://west.example/pool"}]'
         ({"SANDBOXES": "session-pool", "SESSION_POOLS": '[{"name": "west", "endpoint": "http://west"}]'}, "CLAUDE_CODE_SESSION_POOLS"),
         ({"SESSION_POOLS": POOLS}, "set it to 'session-pool'"),
         ({"SANDBOXES": "container", "CONTEXT_URL": "https://context", "CONTEXT_API_KEY": SECRET}, "set only one of them"),
+        ({"SESSION_POOL_WAIT_SECONDS": "10"}, "CLAUDE_CODE_SESSION_POOL_WAIT_SECONDS is set, but"),
+        ({**POOL, "SESSION_POOL_WAIT_SECONDS": "soon"}, "CLAUDE_CODE_SESSION_POOL_WAIT_SECONDS: .*number.*How long a turn waits"),
+        ({**POOL, "SESSION_POOL_WAIT_SECONDS": "901"}, "CLAUDE_CODE_SESSION_POOL_WAIT_SECONDS: .*900"),
+        ({**POOL, "SESSION_POOL_API_VERSION": "v2"}, "CLAUDE_CODE_SESSION_POOL_API_VERSION: .*pattern.*a date"),
+        ({**POOL, "SESSION_POOL_KIND": "custom"}, "CLAUDE_CODE_SESSION_POOL_KIND: .*'custom-container'"),
+        ({**POOL, "SESSION_POOL_KIND": "code-interpreter"}, "such a pool has no runner"),
+        ({**POOL, "SANDBOX_MAX_CPUS": "4"}, "CLAUDE_CODE_SANDBOX_MAX_CPUS would have no effect: CLAUDE_CODE_SANDBOXES is"),
+        (
+            {"SANDBOX_MAX_DISK_MIB": "9000", "CONTEXT_URL": "https://context", "CONTEXT_API_KEY": SECRET},
+            "from CLAUDE_CODE_CONTEXT_URL",
+        ),
+        ({"SANDBOX_MAX_MEMORY_MIB": "100"}, "CLAUDE_CODE_SANDBOX_MAX_MEMORY_MIB: .*256"),
         ({"SANDBOXES": "container", "CONTAINER_ENGINE_URL": "tcp://10.0.0.1:2375"}, "CLAUDE_CODE_CONTAINER_ENGINE_URL: .*pattern"),
     ],
-    ids=["kind", "no-pools", "no-key", "short-key", "open", "not-chosen", "elsewhere", "far-engine"],
+    ids=["kind", "no-pools", "no-key", "short-key", "open", "not-chosen", "elsewhere"]
+    + ["unused-wait", "no-wait", "long-wait", "version", "no-kind", "interpreter", "unkept", "unkept-far", "small", "far-engine"],
 )
 def test_a_choice_of_sandboxes_that_is_not_whole_is_refused(environment: pytest.MonkeyPatch, given: dict[str, str], words: str) -> None:
     """Nobody who asked for a pool gets a sandbox on this machine."""
@@ -153,8 +168,20 @@ def test_a_choice_of_sandboxes_that_is_not_whole_is_refused(environment: pytest.
 
 
 def test_session_pools_are_read(environment: pytest.MonkeyPatch) -> None:
-    for name, value in {"SANDBOXES": "session-pool", "SESSION_POOLS": POOLS, "SESSION_POOL_KEY": "k" * 32}.items():
+    for name, value in POOL.items():
         environment.setenv(f"CLAUDE_CODE_{name}", value)
     settings = load_settings()
     assert [(pool.name, pool.endpoint) for pool in settings.session_pools] == [("west", "https://west.example/pool")]
     assert "kkkk" not in repr(settings)
+
+
+def test_the_largest_sandbox_is_the_usual_one_unless_the_operator_says_more(environment: pytest.MonkeyPatch) -> None:
+    assert load_settings().largest_sandbox == USUAL_SIZE
+    environment.setenv("CLAUDE_CODE_SANDBOX_MAX_CPUS", "0.5")
+    environment.setenv("CLAUDE_CODE_SANDBOX_MAX_MEMORY_MIB", "8192")
+    assert load_settings().largest_sandbox == USUAL_SIZE.model_copy(update={"cpus": 0.5, "memory_bytes": 8192 * 2**20})
+    for name in ("CPUS", "MEMORY_MIB"):
+        environment.delenv(f"CLAUDE_CODE_SANDBOX_MAX_{name}")
+    for name, value in POOL.items():
+        environment.setenv(f"CLAUDE_CODE_{name}", value)
+    assert load_settings().largest_sandbox == SandboxSize(), "the pool decides"

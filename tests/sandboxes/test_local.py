@@ -22,6 +22,7 @@ from context_client.sandboxes import (
     SandboxLimits,
     SandboxPoolFull,
 )
+from context_client.sandboxes.groups import find_groups
 from context_client.size import SandboxSize
 
 from .conftest import open_client
@@ -132,14 +133,30 @@ async def test_a_sandbox_has_the_size_that_was_asked_for_and_keeps_it(short_dire
     code += "print(resource.getrlimit(resource.RLIMIT_NPROC)[1])"
     async with opened(quick(short_directory)) as sandboxes:
         endpoint = await sandboxes.endpoint(session_id="sized", upn=USER, size=asked)
-        assert endpoint.size is not None
-        assert endpoint.size.model_copy(update={"disk_bytes": 100 << 20}) == asked
+        assert endpoint.size == asked
         async with open_client(sandboxes, "sized") as client:
             assert (await execute(client, code))["output"].split() == [str((100 << 20) * 3 // 10), str((100 << 20) // 4), "64"]
         assert await sandboxes.endpoint(session_id="sized", upn=USER, size=SandboxSize(processes=99)) is endpoint
         async with open_client(sandboxes, "sized") as client:
             with pytest.raises(httpx.TransportError, match="may use 200 MiB"):
                 await execute(client, "x = b'x' * (300 << 20)\nimport time; time.sleep(20)")
+
+
+async def test_a_share_of_the_processor_is_held_where_there_are_control_groups(short_directory: Path) -> None:
+    """Where there are none, nobody is told that it is; what was made for the share goes with the sandbox."""
+    groups = await anyio.to_thread.run_sync(find_groups)
+    busy = "import time\nsince = time.monotonic()\nwhile time.monotonic() < since + 1: pass\nprint(time.process_time())"
+    async with opened(quick(short_directory)) as sandboxes:
+        endpoint = await sandboxes.endpoint(session_id="quarter", upn=USER, size=SandboxSize(cpus=0.25))
+        assert endpoint.size is not None
+        assert endpoint.size.cpus == (0.25 if groups else None)
+        assert sandboxes.describe().enforced["cpu"] == ("kernel" if groups else "priority only")
+        async with open_client(sandboxes, "quarter") as client:
+            used = float((await execute(client, busy))["output"])
+            assert used < 0.6 or groups is None
+    if groups is not None:
+        left = await anyio.to_thread.run_sync(lambda: list(groups.parent.glob(f"claude-code-sandbox-{os.getpid()}-*")))
+        assert left == []
 
 
 async def test_too_many_files_end_the_sandbox(short_directory: Path) -> None:

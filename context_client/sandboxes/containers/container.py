@@ -15,11 +15,12 @@ import httpx
 from anyio import to_thread
 
 from context_client.sandboxes.errors import SandboxStartFailed
+from context_client.sandboxes.health import health_differences
 
 from .engine import Engine
 from .errors import EngineRefused, EngineSilent, SandboxMismatch
 from .inside import MEETING_SOCKET, hand_over, is_cut, listen
-from .judge import health_differences, why_ended
+from .judge import why_ended
 from .plan import container_config
 from .settings import ContainerLimits, ContainerSandboxSettings
 

@@ -57,20 +57,6 @@ def image_shortcomings(image: Record, limits: ContainerLimits) -> tuple[str, ...
     return (f"Build it without the volumes {strangers}: the engine would put them on its disk, without a limit.",)
 
 
-def health_differences(said: Record, expected: Mapping[str, str]) -> tuple[str, ...]:
-    """Say where a server's health differs from what this service needs.
-
-    Args:
-        said: What `GET /health` answered.
-        expected: What it must contain.
-    """
-    return tuple(
-        f"its {key} is {str(said.get(key, 'not told'))[:100]!r} and must be {value!r}"
-        for key, value in expected.items()
-        if said.get(key) != value
-    )
-
-
 def why_ended(state: Record, limits: ContainerLimits) -> str:
     """Say in a sentence why a container does not run any more.
 

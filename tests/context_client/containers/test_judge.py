@@ -12,9 +12,10 @@ import pytest
 
 from context_client.sandboxes.containers import ContainerLimits, ContainerSandboxSettings
 from context_client.sandboxes.containers.inside import is_cut
-from context_client.sandboxes.containers.judge import engine_shortcomings, health_differences, image_shortcomings, why_ended
+from context_client.sandboxes.containers.judge import engine_shortcomings, image_shortcomings, why_ended
 from context_client.sandboxes.containers.orphans import ended_before, judge_container, owner_lives
 from context_client.sandboxes.containers.plan import LABEL_OWNER, LABEL_PLACE, Ownership, container_config, session_label
+from context_client.sandboxes.health import health_differences
 from context_client.sandboxes.limits import WRITABLE_PLACES
 
 SETTINGS = ContainerSandboxSettings(instance_id="i")
