@@ -58,7 +58,8 @@ class Server(uvicorn.Server):
 @asynccontextmanager
 async def serving(app: object) -> AsyncIterator[str]:
     """Serve an app on a free port; gives its address."""
-    with socket.socket() as bound:
+    # asyncio turns Nagle's algorithm off only where the protocol is named; without that each answer takes 40 ms longer
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as bound:
         bound.bind(("127.0.0.1", 0))
         server = Server(app)
         async with anyio.create_task_group() as group:
