@@ -72,13 +72,15 @@ bootstrap() { # DISTRIBUTION SUITE: makes the base image with all packages in it
 }
 
 fill() { # FOLDER DISTRIBUTION SUITE KEYS MIRROR
+  local hasty=$1/etc/dpkg/dpkg.cfg.d/00-hasty # dpkg waits for the disk after each file, so that a power cut leaves a whole system
+  mkdir -p -- "${hasty%/*}" && echo force-unsafe-io >"$hasty"
   debootstrap --variant=minbase --keyring="$4" --force-check-gpg "$3" "$1" ${5:+"$5"} >"$work/base.log" 2>&1 ||
     { say "debootstrap failed, see $work/base.log" && return 1; }
   write_sources "$1" "$2" "$3"
   cp -- "$here/packages.txt" "$here/system.sh" "$1/tmp/"
   chroot "$1" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C sh /tmp/system.sh install /tmp/packages.txt >>"$work/base.log" 2>&1 ||
     { say "installing the packages failed, see $work/base.log" && return 1; }
-  rm -f -- "$1/tmp/packages.txt" "$1/tmp/system.sh" "$1/etc/resolv.conf" "$1/etc/hostname"
+  rm -f -- "$hasty" "$1/tmp/packages.txt" "$1/tmp/system.sh" "$1/etc/resolv.conf" "$1/etc/hostname"
 }
 
 write_sources() { # FOLDER DISTRIBUTION SUITE: with updates and security fixes, which debootstrap leaves out
