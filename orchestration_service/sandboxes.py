@@ -21,7 +21,7 @@ from orchestration_service.waiting import WaitingRoom
 from workflow_schemas.sources import own_sources, sources_digest
 
 if TYPE_CHECKING:
-    from context_client.pools import DynamicSessions, TokenSource
+    from context_client.pools import DynamicSessions, PoolFigures, TokenSource
 
 logger = logging.getLogger(__name__)
 
@@ -102,14 +102,16 @@ async def _own_version() -> dict[str, str]:
 
 @asynccontextmanager
 async def _telling(pools: DynamicSessions) -> AsyncIterator[None]:
-    """Log the figures of each pool now and then while they change, and at the end."""
-    told: dict[str, str] = {}
+    """Log the figures of each pool now and then while they change, and at the end; as a warning where it refused or let wait."""
+    told: dict[str, PoolFigures] = {}
 
     def tell() -> None:
         for figures in pools.figures():
-            if (words := figures.in_words()) != told.get(figures.pool):
-                told[figures.pool] = words
-                logger.info("%s; %d wait now", words, pools.waiting())
+            before = told.get(figures.pool)
+            if before is None or before.in_words() != figures.in_words():
+                troubles = figures.troubles - (before.troubles if before else 0)
+                logger.log(logging.WARNING if troubles else logging.INFO, "%s; %d wait now", figures.in_words(), pools.waiting())
+                told[figures.pool] = figures
 
     async def tell_for_ever() -> None:
         while True:

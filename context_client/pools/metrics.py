@@ -84,6 +84,11 @@ class PoolFigures:
     waited: Measured
     """Sessions that got their slot here after they had to wait, and for how long."""
 
+    @property
+    def troubles(self) -> int:
+        """How often it refused, failed, or let a session wait."""
+        return self.waited.count + sum(self.verdicts.values())
+
     def in_words(self) -> str:
         """Say it in one line, for a log."""
         name = f"{self.pool} ({self.region})" if self.region else self.pool

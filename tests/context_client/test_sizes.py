@@ -1,9 +1,15 @@
 """How large a sandbox shall be, from the client to the provider and back, and what is refused."""
 
+import os
+import sys
+from pathlib import Path
+
+import anyio
 import httpx
 import pytest
+from pydantic import SecretStr
 
-from context_client import ContextClient, EmbeddedContext, InvalidRequest, SandboxSize, UserIdentity, connect
+from context_client import ContextClient, EmbeddedContext, InvalidRequest, RemoteContext, SandboxSize, UserIdentity, connect
 from context_client.embedded.provider import DEFAULT_PROVIDER_NAME, SandboxEndpoint
 from context_client.embedded.settings import EmbeddedSettings
 from context_client.sandboxes.containers import ContainerLimits
@@ -82,6 +88,30 @@ async def test_a_size_that_cannot_be_read_is_refused(http: httpx.AsyncClient, he
     body = {"agent_name": "a", "conversation_id": "c", "context": "x", "endpoint_provider": DEFAULT_PROVIDER_NAME, "language": "Python"}
     answer = await http.post("/codeSessions", json=body, headers={SIZE_HEADER: header})
     assert (answer.status_code, SIZE_HEADER in answer.json()["detail"]) == (400, True)
+
+
+async def test_a_server_of_its_own_has_its_own_bounds_and_real_sandboxes(tmp_path: Path, user: UserIdentity) -> None:
+    """Over a socket, to a process: what is asked for is what the sandbox has, up to what its command line allows."""
+    words = [
+        "-m",
+        "context_client.embedded",
+        "--folder",
+        str(tmp_path),
+        "--instance",
+        "i",
+        "--largest-sandbox",
+        '{"memory_bytes": 4294967296}',
+    ]
+    environment = {**os.environ, "CONTEXT_API_KEY": "k"}
+    async with await anyio.open_process([sys.executable, *words], env=environment, stderr=None) as process:
+        assert process.stdout is not None
+        url = (await process.stdout.receive()).decode().strip()
+        async with connect(RemoteContext(url=url, api_key=SecretStr("k"), instance_id="i")) as client:
+            asked = SandboxSize(memory_bytes=3072 * MEBIBYTE, processes=100, disk_bytes=500 * MEBIBYTE)
+            assert await opened(client, user, asked) == asked
+            with pytest.raises(InvalidRequest, match=r"16 CPU \(at most 2 CPU\)"):
+                await opened(client, user, SandboxSize(cpus=16))
+        process.terminate()
 
 
 def test_the_usual_size_is_what_the_providers_give() -> None:

@@ -37,7 +37,7 @@ async def test_a_workflow_sizes_its_sandbox(tmp_path: Path) -> None:
         assert "4096 MiB of memory (at most 2048 MiB of memory)" in third.answer
 
 
-async def test_a_turn_waits_for_room_and_its_user_sees_the_place(tmp_path: Path) -> None:
+async def test_a_turn_waits_for_room_and_its_user_sees_the_place(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """One slot, held for its cooldown after the first turn: the second waits, is shown its place, and runs; the pool decides the size."""
     key = secrets.token_hex(32)
     async with AsyncExitStack() as stack:
@@ -60,6 +60,8 @@ async def test_a_turn_waits_for_room_and_its_user_sees_the_place(tmp_path: Path)
         shown = [item["value"] for state in turn.polls[:-1] for item in state["result"]["content"]]
         assert [text for text in shown if "Waiting for room in the session pool: place 1 of 1, at the latest in about" in text]
         assert [words for words in turn.receipt.remarks if "decides its size" in words and "0.5 CPU, 1024 MiB of memory" in words]
+    (line,) = [record for record in caplog.records if record.name == "orchestration_service.sandboxes"]
+    assert (line.levelname, "session pool small: " in line.message, "2 placed; 1 had to wait" in line.message) == ("WARNING", True, True)
 
 
 async def test_a_pool_with_another_version_is_told_to_the_user(tmp_path: Path) -> None:

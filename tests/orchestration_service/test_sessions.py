@@ -18,6 +18,7 @@ from context_client.embedded.provider import DEFAULT_PROVIDER_NAME, SandboxEndpo
 from context_client.embedded.settings import EmbeddedSettings
 from context_client.multipart import file_name_of
 from context_client.size import SandboxSize
+from orchestration_service import sessions
 from orchestration_service.errors import SandboxUnavailable
 from orchestration_service.sessions import Session, SessionSettings, open_session
 from workflow_schemas.mailbox import Exchange, Message, Reply, encode
@@ -185,6 +186,18 @@ async def test_a_context_api_that_refuses_us_is_named(tmp_path: Path, container:
         async with stranger:
             with pytest.raises(SandboxUnavailable, match="does not answer"):
                 await open_session(stranger, USER, agent_name="a", conversation_id="c", settings=SessionSettings())
+
+
+async def test_a_server_that_has_been_patient_itself_is_not_asked_again(
+    session: Session, container: Container, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pool that stayed full for minutes: waiting for it four times over would outlast the platform."""
+    monkeypatch.setattr(sessions, "_PATIENT_SECONDS", 0.0)
+    monkeypatch.setattr(container, "_app", None)  # whoever starts it fails
+    container.sessions.clear()
+    with pytest.raises(SandboxUnavailable, match="could not be prepared"):
+        await session.fill([])
+    assert len(container.sessions) == 1
 
 
 async def test_a_provider_that_does_not_exist_is_named(client: ContextClient) -> None:

@@ -180,7 +180,7 @@ def line(step: str, **data: Any) -> RecordedStep:
 def test_the_journal_gives_back_what_was_decided() -> None:
     going_on = Continuing(agent_session_id="0a", restore=Restore(turn_number=1, archives=("a.tar",), index_sha256="0" * 64))
     for continuing in (None, Continuing(), going_on):
-        opened = Opened.after("s", "u", continuing)
+        opened = Opened.after("s", "u", continuing, ("The sandbox is small.",))
         past = read_past([line("open", run_id="r"), line("run", **opened.model_dump(mode="json"))])
         assert (past.run_id, past.opened) == ("r", opened)
         assert opened.continuing == continuing
