@@ -7,13 +7,18 @@ those still belong to the execution's session. A process that called setsid is d
 import contextlib
 import os
 import signal
+import time
 from pathlib import Path
 
-_SESSION_FIELD = 3  # of the words behind the command name in /proc/PID/stat: state, ppid, pgrp, session
+_DIE_SECONDS = 2.0
+_STEP_SECONDS = 0.005
 
 
 def kill_sessions(sessions: frozenset[int]) -> int:
-    """Kill every process whose session is one of these; blocks for a moment.
+    """Kill every process whose session is one of these and wait until they are dead; blocks for a moment.
+
+    A killed process may still be inside a system call that makes a file, and one that was forked meanwhile was not seen: so it
+    is looked again until nobody is left. One that hangs in the kernel is given up after two seconds.
 
     Args:
         sessions: Session ids, which are the process ids of executions that started them.
@@ -21,18 +26,27 @@ def kill_sessions(sessions: frozenset[int]) -> int:
     Returns:
         How many were killed.
     """
-    killed = 0
-    for directory in Path("/proc").iterdir():
-        if directory.name.isdigit() and _session_of(directory) in sessions:
+    killed: set[int] = set()
+    deadline = time.monotonic() + _DIE_SECONDS
+    while (living := _members(sessions)) and time.monotonic() < deadline:
+        for pid in living:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(int(directory.name), signal.SIGKILL)
-                killed += 1
-    return killed
+                os.kill(pid, signal.SIGKILL)
+                killed.add(pid)
+        time.sleep(_STEP_SECONDS)
+    return len(killed)
 
 
-def _session_of(directory: Path) -> int | None:
+def _members(sessions: frozenset[int]) -> list[int]:
+    """The living processes of these sessions; a zombie does nothing any more."""
+    if not sessions:
+        return []
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _lives_in(entry, sessions)]
+
+
+def _lives_in(directory: Path, sessions: frozenset[int]) -> bool:
     try:
-        words = (directory / "stat").read_bytes().rpartition(b")")[2].split()
-        return int(words[_SESSION_FIELD])
-    except (OSError, IndexError, ValueError):
-        return None
+        state, _, _, session, *_ = (directory / "stat").read_bytes().rpartition(b")")[2].split()
+    except (OSError, ValueError):
+        return False
+    return state not in (b"Z", b"X") and int(session) in sessions
