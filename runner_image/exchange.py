@@ -3,6 +3,7 @@
 It is imported ahead by the server's fork server, so an exchange costs a fork, not a start of Python; it therefore imports nothing big.
 """
 
+import fcntl
 import os
 import socket
 import subprocess
@@ -10,6 +11,8 @@ import sys
 import time
 
 SOCKET = "/run/claude-code/runner.sock"
+LOCK = "runner.lock"
+"""In the runner's folder; held from before a runner starts until it has ended."""
 _START_SECONDS = 20.0
 
 
@@ -46,19 +49,39 @@ def _connected(path: str) -> socket.socket:
             time.sleep(0.01)
 
 
-def _start(path: str) -> "subprocess.Popen[bytes]":
-    """Start a runner that outlives this execution; if one is starting already, the new one leaves at once."""
+def claim_start(state: str) -> int | None:
+    """Claim the start of a runner; None where one runs or is starting, which may take seconds on a slow machine.
+
+    Gives the file number of the lock, for the runner to inherit (`--lock`): the claim is the runner's own life then.
+    """
+    lock = os.open(os.path.join(state, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # noqa: PTH118
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def _start(path: str) -> "subprocess.Popen[bytes] | None":
+    """Start a runner that outlives this execution, unless one is starting already."""
     state = os.path.dirname(path)  # noqa: PTH120 - pathlib is not worth its import time here
     os.makedirs(state, mode=0o700, exist_ok=True)  # noqa: PTH103
-    with open(os.path.join(state, "runner.log"), "ab") as log:  # noqa: PTH118, PTH123
-        return subprocess.Popen(
-            [sys.executable, "-m", "runner_image.runner", "--state", state],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            cwd="/",
-        )
+    if (lock := claim_start(state)) is None:
+        return None
+    try:
+        with open(os.path.join(state, "runner.log"), "ab") as log:  # noqa: PTH118, PTH123
+            return subprocess.Popen(
+                [sys.executable, "-m", "runner_image.runner", "--state", state, "--lock", str(lock)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(lock,),
+                start_new_session=True,
+                cwd="/",
+            )
+    finally:
+        os.close(lock)
 
 
 def _last_words(path: str) -> str:

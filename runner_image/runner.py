@@ -7,7 +7,6 @@ that a run does not wait for it (docs/decisions/0004).
 
 import argparse
 import asyncio
-import fcntl
 import os
 import secrets
 import sys
@@ -21,6 +20,7 @@ from pydantic import ValidationError
 
 from runner_image.ahead import import_agent
 from runner_image.courtesy import step_back
+from runner_image.exchange import claim_start
 from runner_image.mailbox import Mailbox, Mailboxes, open_mailboxes
 from runner_image.places import Places
 from runner_image.relay import Relay, serve_relay
@@ -211,15 +211,15 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Places.data)
     parser.add_argument("--workspace", type=Path, default=Places.workspace)
     parser.add_argument("--outputs", type=Path, default=Places.outputs)
+    parser.add_argument("--lock", type=int, help="number of the open file that holds the claim, see runner_image.exchange")
     given = parser.parse_args()
     step_back()
     places = Places(state=given.state, data=given.data, workspace=given.workspace, outputs=given.outputs)
     places.state.mkdir(parents=True, exist_ok=True, mode=0o700)
-    lock = os.open(places.state / "runner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    lock = claim_start(str(places.state)) if given.lock is None else given.lock
+    if lock is None:
         sys.exit(0)
+    os.set_inheritable(lock, False)
     asyncio.run(_main(places))
 
 

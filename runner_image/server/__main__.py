@@ -70,17 +70,25 @@ def _start_runner(settings: ServerSettings) -> None:
     """Start the runner detached; an image without one still serves code."""
     if importlib.util.find_spec("runner_image.runner") is None:
         return
+    from runner_image.exchange import claim_start  # where the runner is, that is too
+
     words = [sys.executable, "-P", "-m", "runner_image.runner"]
     places = ["--state", str(settings.state), "--data", str(settings.data), "--workspace", str(settings.workspace)]
     with contextlib.suppress(OSError), (settings.state / "runner.log").open("ab") as log:
-        subprocess.Popen(
-            [*words, *places],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=execution_environment(os.environ),
-            start_new_session=True,
-        )
+        if (lock := claim_start(str(settings.state))) is None:
+            return
+        try:
+            subprocess.Popen(
+                [*words, *places, "--lock", str(lock)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=execution_environment(os.environ),
+                pass_fds=(lock,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(lock)
 
 
 if __name__ == "__main__":
