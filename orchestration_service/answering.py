@@ -7,6 +7,7 @@ artifact as a chip (contract: orchestration §2.4, §4.3–4.4).
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
+from typing import Any
 
 from orchestration_service.planning import Planned
 from workflow_schemas.manifest import EndReason, RunManifest
@@ -237,8 +238,10 @@ def _listed(entries: Sequence[str]) -> list[str]:
 
 
 def _short_receipt(receipt: Receipt) -> str:
-    """Return the receipt as JSON that can be read back; where it is too long, the lists go first."""
-    for without in ({"files"}, {"files", "remarks"}, {"files", "remarks", "lost", "steps", "detail"}):
+    """Return the receipt as JSON that can be read back; where it is too long, words about the wall and the lists go first."""
+    without: dict[str, Any] = {"files": True}
+    for more in ({}, {"wall": {"words", "why_not_stronger"}}, {"remarks": True}, {"lost": True, "steps": True, "detail": True}):
+        without |= more
         text = receipt.model_dump_json(exclude=without)
         if len(text) <= _ARTIFACT_CHARACTERS:
             break

@@ -17,7 +17,7 @@ WallLevel = Literal[
 """How strong a wall is, the weaker first."""
 
 Guard = Literal[
-    "files",  # no file outside the agent's own places can be read, written or removed
+    "files",  # outside the agent's own places no file can be written or removed, and none read but the system's own
     "memory",  # no memory, environment or descriptor of a process outside can be had
     "signals",  # no process outside can be signalled or traced
     "sockets",  # no socket of the runner or the server answers, and that of the model answers the CLI alone
