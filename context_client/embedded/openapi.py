@@ -5,6 +5,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from context_client.size import SIZE_HEADER
+
 
 def describe(path: str, body: type[BaseModel] | None, api_key_header: str) -> dict[str, Any]:
     """Describe a route's parameters and body.
@@ -17,6 +19,8 @@ def describe(path: str, body: type[BaseModel] | None, api_key_header: str) -> di
     parameters = [_parameter(name, "path") for name in re.findall(r"{(\w+)}", path)]
     if not path.endswith("/status"):
         parameters += [_parameter(api_key_header, "header"), _parameter("X-USER-IDENTITY", "header")]
+    if path.endswith("/codeSessions"):
+        parameters.append({"name": SIZE_HEADER, "in": "header", "required": False, "schema": {"type": "string"}})
     described: dict[str, Any] = {"parameters": parameters}
     if body is not None:
         schema = body.model_json_schema(ref_template="#/components/schemas/{model}")

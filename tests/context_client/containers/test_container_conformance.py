@@ -8,6 +8,7 @@ import pytest
 from context_client import ContextClient
 from context_client.conformance import container, context_api
 from context_client.conformance.context_api import Ground
+from context_client.conformance.provider import ASKED, check_sizes
 from context_client.sandboxes.containers import ContainerSandboxes
 
 pytestmark = pytest.mark.anyio
@@ -27,3 +28,7 @@ def provider(sandboxes: ContainerSandboxes) -> ContainerSandboxes:
 @pytest.mark.parametrize("name", context_api.CHECKS)
 async def test_context_api_conforms(client: ContextClient, ground_for: Callable[[ContextClient], Ground], name: str) -> None:
     assert await context_api.run_check(name, ground_for(client)) is None
+
+
+async def test_sizes_are_kept(sandboxes: ContainerSandboxes) -> None:
+    assert await check_sizes(sandboxes) == ASKED

@@ -11,6 +11,7 @@ from pydantic import SecretStr
 from context_client import ContextClient
 from context_client.conformance import container, context_api
 from context_client.conformance.context_api import Ground
+from context_client.conformance.provider import check_sizes
 from context_client.embedded.app import open_app
 from context_client.embedded.provider import DEFAULT_PROVIDER_NAME
 from context_client.embedded.settings import EmbeddedSettings
@@ -81,3 +82,7 @@ async def test_the_context_api_conforms_with_its_sandboxes_in_a_pool(
 def test_every_fact_has_a_source_and_a_date() -> None:
     text = (Path(container.__file__).parents[1] / "pools" / "baseline.json").read_text(encoding="utf-8")
     assert all({"value", "status", "source", "date"} == fact.keys() for fact in json.loads(text)["facts"].values())
+
+
+async def test_a_pool_says_nothing_of_sizes(real_sessions: DynamicSessions) -> None:
+    assert await check_sizes(real_sessions) is None
