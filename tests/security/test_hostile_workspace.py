@@ -1,12 +1,10 @@
 """An agent that leaves its workspace in a state meant to break whoever seals it: the turn ends, the rest is kept, the next turn works."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
-from tests.stage import Stage, Turn, bash, open_stage, packed, says, together
+from tests.stage import Stage, Turn, bash, packed, says, together
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]  # the first one to ask for a container builds its image
 
 DEEP = """python3 -c '
 import os
@@ -48,10 +46,10 @@ for name in (b"new\nline", b"\xff\xfe.txt", b"-rf", b"q\x22uote", b"n" * 255):
 }
 
 
-@pytest.fixture(scope="module")
-async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
-    async with open_stage(tmp_path_factory.mktemp("platform")) as opened:
-        yield opened
+@pytest.fixture(scope="module", params=["local", pytest.param("container", marks=pytest.mark.faults)])
+def place(request: pytest.FixtureRequest) -> str:
+    """A sandbox for each trick: in containers that is a minute, which not every run has."""
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +78,9 @@ async def test_the_turn_ends_and_the_next_one_works(stage: Stage, turns: dict[st
     assert {"events", "log", "manifest"} <= set(second.files)
 
 
-@pytest.mark.parametrize(("place", "size"), [("/workspace", "800M"), ("/outputs", "300M")])
-async def test_a_full_disk_leaves_the_answer_and_what_can_be_sealed(stage: Stage, place: str, size: str) -> None:
-    fill = f"echo work > work.txt; head -c {size} /dev/zero > {place}/full || echo it is full"
+@pytest.mark.parametrize(("folder", "size"), [("/workspace", "800M"), ("/outputs", "300M")])
+async def test_a_full_disk_leaves_the_answer_and_what_can_be_sealed(stage: Stage, folder: str, size: str) -> None:
+    fill = f"echo work > work.txt; head -c {size} /dev/zero > {folder}/full || echo it is full"
     model = stage.model(bash(fill), says("The disk is full."))
     turn = await model.turn("Fill it.")
     assert (turn.status, turn.answer) == ("Completed", "The disk is full.")
