@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 from context_client import ContextClient
@@ -46,6 +47,8 @@ from workflow_schemas.receipt import Receipt
 
 logger = logging.getLogger(__name__)
 
+_USUAL_OPENING_SECONDS = 60.0
+_SHORTEST_SECONDS = 60.0
 _LATE = "The sandbox had stopped answering, and this result came late: it takes the place of the failure that was told before."
 
 
@@ -246,6 +249,8 @@ class Pipeline:
         if (continuing := await with_older_inputs(self._carrier, turn, course.conversation, continuing)) is not None:
             course.planned = self._plan(course, continuing)
         await session.fill(course.planned.uploads)
+        if (waited := course.seconds - _USUAL_OPENING_SECONDS) > 0:  # for room, mostly; the platform's own limit counts that too
+            course.planned = self._plan(course, continuing, waited)
         remarks = size_remarks(course.planned.size, session.size)
         course.remarks = tuple(dict.fromkeys(course.remarks + remarks))
         opened = Opened.after(session.session_id, session.upload_id, continuing, remarks)
@@ -293,10 +298,12 @@ class Pipeline:
         except ServiceError as error:
             logger.warning("The run %r was not tidied up: %s", course.run_id, error)
 
-    def _plan(self, course: Course, continuing: Continuing | None = None) -> Planned:
+    def _plan(self, course: Course, continuing: Continuing | None = None, waited_seconds: float = 0.0) -> Planned:
         turn = course.turn
         number = turn.operation.turn_number
-        return make_plan(turn.request, run_id=course.run_id, turn_number=number, limits=self._limits, continuing=continuing)
+        left = max(self._limits.max_turn_seconds - waited_seconds, _SHORTEST_SECONDS)
+        limits = replace(self._limits, max_turn_seconds=left) if waited_seconds else self._limits
+        return make_plan(turn.request, run_id=course.run_id, turn_number=number, limits=limits, continuing=continuing)
 
     async def _still_ours(self, course: Course, session: Session) -> bool:
         """Whether the sandbox behind the session is the one this conversation's last turn has left."""

@@ -14,6 +14,8 @@ from context_client.pools.emulator import EmulatorSettings, PoolEmulator
 from context_client.pools.local_tokens import LocalTokens
 from context_client.sandboxes.groups import find_groups
 from context_client.sandboxes.local import LocalSandboxes
+from orchestration_service import pipeline
+from orchestration_service.planning import SandboxLimits
 from orchestration_service.scripted.endpoint import serve
 from tests.stage import bash, open_stage, says
 
@@ -37,8 +39,12 @@ async def test_a_workflow_sizes_its_sandbox(tmp_path: Path) -> None:
         assert "4096 MiB of memory (at most 2048 MiB of memory)" in third.answer
 
 
-async def test_a_turn_waits_for_room_and_its_user_sees_the_place(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """One slot, held for its cooldown after the first turn: the second waits, is shown its place, and runs; the pool decides the size."""
+async def test_a_turn_waits_for_room_and_its_user_sees_the_place(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One slot, held for its cooldown after the first turn: the second waits, is shown its place, and runs in the time that is left then.
+    The pool decides the size."""
+    monkeypatch.setattr(pipeline, "_USUAL_OPENING_SECONDS", 2.0)
     key = secrets.token_hex(32)
     async with AsyncExitStack() as stack:
         limits = EmulatorSettings(token_key=SecretStr(key), max_sessions=1, cooldown_seconds=4)
@@ -52,7 +58,7 @@ async def test_a_turn_waits_for_room_and_its_user_sees_the_place(tmp_path: Path,
             "session_pool_token": (await LocalTokens(key.encode()).fetch()).value,
             "session_pool_wait_seconds": 60,
         }
-        stage = await stack.enter_async_context(open_stage(tmp_path, **chosen))
+        stage = await stack.enter_async_context(open_stage(tmp_path, limits=SandboxLimits(max_turn_seconds=900), **chosen))
         model = stage.model(says("One."), says("Two."))
         assert (await model.turn("First.", **ASKED)).status == "Completed"
         turn = await model.turn("Second.", **ASKED)
@@ -60,6 +66,7 @@ async def test_a_turn_waits_for_room_and_its_user_sees_the_place(tmp_path: Path,
         shown = [item["value"] for state in turn.polls[:-1] for item in state["result"]["content"]]
         assert [text for text in shown if "Waiting for room in the session pool: place 1 of 1, at the latest in about" in text]
         assert [words for words in turn.receipt.remarks if "decides its size" in words and "0.5 CPU, 1024 MiB of memory" in words]
+        assert [words for words in turn.receipt.remarks if "ends a turn after 8" in words]
     (line,) = [record for record in caplog.records if record.name == "orchestration_service.sandboxes"]
     assert (line.levelname, "session pool small: " in line.message, "2 placed; 1 had to wait" in line.message) == ("WARNING", True, True)
 
