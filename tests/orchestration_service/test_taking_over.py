@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from context_client import UserIdentity
-from orchestration_service.conversations import rewound
+from orchestration_service.conversations import go_on_from, rewound
 from orchestration_service.course import Course, Follower
 from orchestration_service.errors import SandboxUnavailable, StoreBusy, StoreFull, TurnUnreadable
 from orchestration_service.journal import Opened, read_past
 from orchestration_service.keeping import keep_turn
 from orchestration_service.ledger import Ledger
 from orchestration_service.operations import AcceptedTurn, NewOperation, RecordedStep, SqliteOperations, StatusBoard
+from orchestration_service.operations.conversation import SandboxMark
 from orchestration_service.planning import Continuing
 from orchestration_service.replay import Replayed
 from orchestration_service.sessions import Fetched
@@ -91,6 +92,19 @@ async def test_a_lost_turn_leaves_the_head_where_it_was(ground: Ground) -> None:
     await ground.sealed(await ground.course(1))
     await ground.lost(await ground.course(2))
     assert await ground.shape() == (1, [(1, 0, "completed"), (2, 1, "sandbox_lost")])
+
+
+async def test_a_refused_turn_leaves_head_and_sandbox_where_they_were(ground: Ground) -> None:
+    """Nothing was executed: the sandbox is still the one the head has left."""
+    await ground.sealed(await ground.course(1))
+    kept = await keep_turn(await ground.course(2), ground.store, manifest(turn_number=2, end_reason="refused", generation="g"), [])
+    assert await ground.shape() == (1, [(1, 0, "completed"), (2, 1, "refused")])
+    assert kept.sandbox == SandboxMark(session_id="s", generation="g")
+
+
+async def test_after_a_refused_first_turn_the_next_one_begins_with_all_files(ground: Ground) -> None:
+    kept = await keep_turn(await ground.course(1), ground.store, manifest(turn_number=1, end_reason="refused", generation="g"), [])
+    assert (kept.sandbox, go_on_from(kept, live=False)) == (None, None)
 
 
 async def test_a_late_result_becomes_the_head(ground: Ground) -> None:
