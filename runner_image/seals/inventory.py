@@ -96,7 +96,7 @@ class Inventory:
 
     def take(self, listing: Listing) -> None:
         """Add what a folder holds, or note why not; runs for every file of every turn, hence terse."""
-        above, folder, children = listing
+        above, folder, children, admits = listing
         text_above = _text(above)
         before, entries, limit, device, seen = self._before, self.entries, self.limits.max_entries, self.device, self.testimony
         stamps = self.parent.stamps if self.parent and before else _NONE
@@ -119,6 +119,8 @@ class Inventory:
             others.append((name, path, status))
         others.sort()  # contents of one folder are stored in the order of their names
         for name, path, status in others:
+            if not admits(name, status):
+                continue
             if len(entries) < limit:
                 self._take(path, Found(above + name, name, folder, status))
             else:

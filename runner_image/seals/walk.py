@@ -11,6 +11,7 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -21,9 +22,7 @@ from workflow_schemas.seal import MAX_DEPTH, MAX_PATH_BYTES, SealEntry, path_tex
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _READ_BYTES = 1024 * 1024
-_KIND = 0o170000
-_FILE, _FOLDER = stat.S_IFREG, stat.S_IFDIR
-_OTHER_KINDS: Set[int] = frozenset((_FOLDER, stat.S_IFLNK))
+_KINDS: Set[int] = frozenset((stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK))
 
 Exclude = Callable[[str], bool]
 """Tells whether an entry, given by its path below the root, is to be left out; a folder goes with all that is in it."""
@@ -58,7 +57,10 @@ class Listing(NamedTuple):
     """Its descriptor."""
 
     children: Iterator[tuple[str, os.stat_result]]
-    """Name and status of each entry that can be sealed, in no order; links not followed."""
+    """Name and status of each entry, in no order; links not followed."""
+
+    admits: Callable[[str, os.stat_result], bool]
+    """To be asked of each entry but a file that was admitted before: whether it can be sealed. Folders that can are listed later."""
 
 
 @dataclass
@@ -110,7 +112,8 @@ def listings(root: int, excluded: Exclude | None, missed: Missed) -> Iterator[Li
             here = stack[-1]
             if here.folders is None:
                 here.folders = []
-                yield Listing(here.path, here.fd, _children(here, here.folders, excluded, missed))
+                yield Listing(here.path, here.fd, _children(here, excluded, missed), partial(_admits, here.path, here.folders, missed))
+                here.folders.sort(reverse=True)
             elif here.folders:
                 name = here.folders.pop()
                 path = f"{here.path}{name}"
@@ -130,14 +133,15 @@ def listings(root: int, excluded: Exclude | None, missed: Missed) -> Iterator[Li
 
 def walk(root: int, excluded: Exclude | None, missed: Missed) -> Iterator[Found]:
     """Yield every file, link and folder below a folder, parents first; see `listings`."""
-    for path, folder, children in listings(root, excluded, missed):
+    for path, folder, children, admits in listings(root, excluded, missed):
         for name, status in sorted(children, key=itemgetter(0)):
-            yield Found(path + name, name, folder, status)
+            if admits(name, status):
+                yield Found(path + name, name, folder, status)
 
 
-def _children(here: _Open, folders: list[str], excluded: Exclude | None, missed: Missed) -> Iterator[tuple[str, os.stat_result]]:
-    """List one folder, and at the end the folders in it, the last one first; runs for every entry of every turn, hence terse."""
-    above, longest = here.path, MAX_PATH_BYTES // 4 - len(here.path)
+def _children(here: _Open, excluded: Exclude | None, missed: Missed) -> Iterator[tuple[str, os.stat_result]]:
+    """List one folder; runs for every entry of every turn, hence terse."""
+    above = here.path
     try:
         with os.scandir(here.fd) as listing:
             for entry in listing:
@@ -149,18 +153,22 @@ def _children(here: _Open, folders: list[str], excluded: Exclude | None, missed:
                 except OSError as error:
                     missed(above + name, reason_of(error))
                     continue
-                kind = status.st_mode & _KIND
-                if kind != _FILE and kind not in _OTHER_KINDS:
-                    missed(above + name, "it is a pipe, socket or device, which has no content to seal")
-                elif len(name) > longest and len(os.fsencode(above + name)) > MAX_PATH_BYTES:
-                    missed(above + name, f"its path is longer than {MAX_PATH_BYTES} bytes")
-                else:
-                    if kind == _FOLDER:
-                        folders.append(name)
-                    yield name, status
+                yield name, status
     except OSError as error:
         missed(above.rstrip("/"), f"the folder cannot be listed: {error.strerror}")
-    folders.sort(reverse=True)
+
+
+def _admits(above: str, folders: list[str], missed: Missed, name: str, status: os.stat_result) -> bool:
+    kind = stat.S_IFMT(status.st_mode)
+    if kind not in _KINDS:
+        missed(above + name, "it is a pipe, socket or device, which has no content to seal")
+        return False
+    if len(above) + len(name) > MAX_PATH_BYTES // 4 and len(os.fsencode(above + name)) > MAX_PATH_BYTES:
+        missed(above + name, f"its path is longer than {MAX_PATH_BYTES} bytes")
+        return False
+    if kind == stat.S_IFDIR:
+        folders.append(name)
+    return True
 
 
 def open_file(found: Found) -> int:
