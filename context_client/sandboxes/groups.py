@@ -1,7 +1,8 @@
 """Control groups that hold local sandboxes to a share of the processor, where this service may make any.
 
 As root it mostly may. As another user it may below a systemd service with `Delegate=cpu` and `DelegateSubgroup=`; a group that has
-processes of its own (ours) cannot hand the controller on, so on version 2 the new ones stand beside ours. All of it blocks for a moment.
+processes of its own (ours) cannot hand the controller on, so on version 2 the new ones stand beside ours. There the limits of our own group
+do not reach them, so each gets bounds of memory and processes with its share. All of it blocks for a moment.
 """
 
 import contextlib
@@ -11,10 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import SandboxStartFailed
+from .limits import SandboxLimits
 
 _PREFIX = "claude-code-sandbox-"
 _PERIOD_MICROSECONDS = 100_000
 _LEAST_MICROSECONDS = 1_000  # the kernel takes no less
+_OURS = 16  # processes outside of what the sandbox may count as its own
 _REMOVAL_SECONDS = 1.0
 _PAUSE_SECONDS = 0.02
 
@@ -29,29 +32,40 @@ class ControlGroups:
     is_unified: bool
     """Whether it is version 2."""
 
-    def make(self, name: str, cpus: float) -> Path:
+    def make(self, name: str, limits: SandboxLimits) -> Path:
         """Make a group and give its directory.
 
         Args:
             name: Ours alone among the sandboxes of this process.
-            cpus: Processors that its processes have together.
+            limits: Must say how many processors its processes have together.
 
         Raises:
             SandboxStartFailed: The kernel refuses.
         """
         group = self.parent / f"{_PREFIX}{os.getpid()}-{name}"
+        cpus = limits.cpus or 0
         quota = max(round(cpus * _PERIOD_MICROSECONDS), _LEAST_MICROSECONDS)
+        made = False
         try:
             group.mkdir()
+            made = True
             if self.is_unified:
                 (group / "cpu.max").write_text(f"{quota} {_PERIOD_MICROSECONDS}")
+                _bound(group / "memory.max", limits.memory_bytes + sum(limits.places.values()))
+                _bound(group / "pids.max", limits.processes + _OURS)
             else:
                 (group / "cpu.cfs_period_us").write_text(str(_PERIOD_MICROSECONDS))
                 (group / "cpu.cfs_quota_us").write_text(str(quota))
         except OSError as error:
-            remove(group)
+            if made:
+                remove(group)
             raise SandboxStartFailed(f"The sandbox could not be held to {cpus:g} CPU: {error}. Ask for another share.") from error
         return group
+
+
+def _bound(file: Path, most: int) -> None:
+    if file.exists():  # else our own group has no such bound either
+        file.write_text(str(most))
 
 
 def remove(group: Path) -> None:

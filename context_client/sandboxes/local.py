@@ -231,7 +231,7 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
     async def _start_sandbox(self, slot: int, limits: SandboxLimits) -> Sandbox:
         group = None
         if limits.cpus is not None and self._groups is not None:
-            group = await to_thread.run_sync(self._groups.make, str(slot), limits.cpus)
+            group = await to_thread.run_sync(self._groups.make, str(slot), limits)
         try:
             return await start_sandbox(self._launch(slot, limits, group), self._directory / f"{slot}.sock")
         except BaseException:

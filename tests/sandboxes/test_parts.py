@@ -9,10 +9,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from context_client.sandboxes import SandboxLimits, SandboxUnavailable, rundir
+from context_client.sandboxes import SandboxLimits, SandboxStartFailed, SandboxUnavailable, rundir
 from context_client.sandboxes.advice import SETTINGS, advise
 from context_client.sandboxes.bubblewrap import Source, SystemLink, sandbox_arguments
 from context_client.sandboxes.containers.inside import MEETING_SOCKET
+from context_client.sandboxes.groups import ControlGroups
 from context_client.sandboxes.limits import WRITABLE_PLACES
 from context_client.sandboxes.rundir import open_run_directory, sweep
 from context_client.sandboxes.watchdog import Usage, broken_limit
@@ -141,3 +142,12 @@ async def test_a_run_directory_that_cannot_be_made_is_told(short_directory: Path
     with pytest.raises(SandboxUnavailable, match="can be made in .*: No such file or directory"):
         async with open_run_directory(short_directory / "missing"):
             pass
+
+
+def test_a_control_group_of_version_2_is_told_its_share(tmp_path: Path) -> None:
+    groups = ControlGroups(tmp_path, is_unified=True)
+    group = groups.make("7", SandboxLimits(cpus=0.5))
+    assert {file.name: file.read_text() for file in group.iterdir()} == {"cpu.max": "50000 100000"}
+    assert group.name == f"claude-code-sandbox-{os.getpid()}-7"
+    with pytest.raises(SandboxStartFailed, match=r"0\.5 CPU"):
+        groups.make("7", SandboxLimits(cpus=0.5))
