@@ -92,6 +92,7 @@ async def test_a_wrong_key_says_whose_it_is_to_correct(stage: Stage) -> None:
     turn = await stage.finished(await stage.caller.start(body))
     assert turn.status == "Failed"
     assert "API key" in turn.answer
+    assert turn.files["manifest"]["metadata"]["integrity"] == "exact", "the service's own words are not held against the runner's"
 
 
 async def test_a_tool_call_that_is_cut_off_does_no_harm(stage: Stage) -> None:

@@ -28,7 +28,9 @@ OWN_SOCKET = "/workspace/own.sock"
 KNOWN_PLACES = "/bin /boot /dev /etc /home /lib /media /mnt/data /opt /outputs /root /run /run/claude-code /run/claude-code/agent "
 KNOWN_PLACES += "/run/claude-code/home /run/claude-code/relay /run/listen /srv /sys /tmp /usr /var /workspace"
 LARGEST = 400 * 1024 * 1024
-OTHERS_PLACES = "/run/claude-code /run/model /mnt/data /mnt /etc/shadow /etc/ssl/private /root /var /srv /sys /boot /proc/1/root/run/model"
+OTHERS_PLACES = (
+    "/run/claude-code /run/model /mnt/data /mnt /etc/shadow /etc/ssl/private /root /var /srv /sys /boot /proc/1/root/run/model /workspace"
+)
 
 
 def main() -> None:
@@ -122,14 +124,17 @@ def homes() -> Any:
 def written_places() -> Any:
     """Where a file could be made although nothing of the agent's belongs there."""
     places = "/ /agent /agent/projects /agent/projects/-workspace /agent/sessions /dev /etc /opt /opt/agent /opt/agent/bin"
-    places += " /opt/python/bin /run /usr/bin /mnt/data /home /run/listen /run/claude-code /run/claude-code/agent /run/claude-code/relay"
+    places += " /workspace /opt/python/bin /run /usr/bin /mnt/data /home /run/listen"
+    places += " /run/claude-code /run/claude-code/agent /run/claude-code/relay"
     return [place for place in places.split() if _works(_touch, place)]
 
 
 def changed_files() -> Any:
     """Files of the CLI and the system that open for writing; what is only tried is not harmed."""
     patterns = "agent/**/*.jsonl agent/.claude.json opt/agent/shell opt/agent/claude etc/passwd proc/sys/kernel/[!n]*"
-    patterns += " run/claude-code/shell run/claude-code/cli run/claude-code/agent/.claude.json run/claude-code/mailbox.sqlite"
+    patterns += (
+        " run/claude-code/shell run/claude-code/cli run/claude-code/agent/.claude.json run/claude-code/mailbox.sqlite workspace/probe.py"
+    )
     paths = [path for pattern in patterns.split() for path in Path("/").glob(pattern)]
     return [str(path) for path in paths if _works(_append_nothing, path)]
 

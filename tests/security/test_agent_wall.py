@@ -66,9 +66,6 @@ async def findings(stage: Stage, generation: str) -> dict[str, Any]:
         "routes",
         "resolved_names",
         "reached_addresses",
-        "opened_places",
-        "changed_files",
-        "written_places",
         "unlimited_places",
         "own_namespaces",
     ],
@@ -77,10 +74,15 @@ async def test_a_command_finds_nothing(findings: dict[str, Any], question: str) 
     assert findings[question] == []
 
 
+@pytest.mark.parametrize("question", ["opened_places", "written_places", "changed_files"])
+async def test_a_command_finds_only_what_is_its_own(findings: dict[str, Any], question: str) -> None:
+    """What is its own is among the things asked for, so that the question proves itself."""
+    assert findings[question] == ["/workspace/probe.py" if question == "changed_files" else "/workspace"]
+
+
 @only_namespaces
-@pytest.mark.parametrize("question", ["abstract_sockets", "existing_places"])
-async def test_what_is_outside_does_not_exist(findings: dict[str, Any], question: str) -> None:
-    assert findings[question] == []
+async def test_what_is_outside_does_not_exist(findings: dict[str, Any]) -> None:
+    assert (findings["abstract_sockets"], findings["existing_places"]) == ([], ["/workspace"])
 
 
 @pytest.mark.parametrize("place_of_needle", ["files", "environments", "memory"])
@@ -183,7 +185,9 @@ async def test_a_stronger_wall_than_there_is_is_refused(stage: Stage, generation
     )
     assert [words for words in said if words not in turn.answer] == []
     assert not model.played.received
-    assert set(turn.files) == {"events", "log", "manifest"}
+    assert {role: file["metadata"]["integrity"] for role, file in turn.files.items()} == dict.fromkeys(
+        ("events", "log", "manifest"), "exact"
+    )
     after = await stage.model(says("On."), stepping="by_turn").turn("Go on.", conversation=HERE)
     assert "workspace/ran.txt" not in await stage.archive(after)
     assert (after.answer, after.receipt.began.workspace, after.receipt.began.memory) == ("On.", "continued", "session")
@@ -194,7 +198,8 @@ async def test_daemons_end_with_their_command(stage: Stage) -> None:
     mark = f"8641{os.getpid() % 1000}"
     sleep = f"nohup sleep {mark} >/dev/null 2>&1 &"
     count = "(cat /proc/[0-9]*/comm | grep -cx sleep || true)"  # a minimal machine has no pgrep
-    start = f"(setsid {sleep}) ; {sleep} disown -a; sleep 0.1; {count} > started.txt"
+    begun = f"n=0; until [ $( {count} ) -ge 2 ] || [ $((n += 1)) -gt 200 ]; do sleep 0.05; done"
+    start = f"(setsid {sleep}) ; {sleep} disown -a; {begun}; {count} > started.txt"
     model = stage.model(bash(start), bash(f"{count} > left.txt"), bash(start), says("Done."), stepping="by_turn")
     turn = await model.turn("Leave something running.", conversation=HERE)
     files = await stage.archive(turn)
