@@ -10,6 +10,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal, Self
 
@@ -21,8 +22,9 @@ from context_client.size import SandboxSize
 
 from .advice import advise, read_settings
 from .bubblewrap import BUBBLEWRAP, SOURCES, Source
-from .errors import SandboxEnded, SandboxesClosed, SandboxPoolFull, SandboxUnavailable
+from .errors import SandboxUnavailable
 from .groups import ControlGroups, find_groups, remove
+from .keeping import KeptSandboxes
 from .launch import Launch, plan_launch, write_synthetic_files
 from .limits import SandboxLimits
 from .rundir import open_run_directory
@@ -32,9 +34,6 @@ from .transport import SandboxTransport
 from .watchdog import broken_limit, measure
 
 _TICK_SECONDS = 1.0
-_MAX_REASONS = 1000
-
-Key = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,12 +109,14 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
 
     def __init__(self, settings: LocalSandboxSettings | None = None) -> None:
         self._settings = settings or LocalSandboxSettings()
-        self._running: dict[Key, _Running] = {}
-        self._starting: dict[Key, anyio.Lock] = {}
-        self._reserved = 0
-        self._reasons: dict[Key, str] = {}
+        self._kept: KeptSandboxes[_Running] = KeptSandboxes(
+            "local sandboxes",
+            maximum=self._settings.maximum,
+            spare_idle_seconds=self._settings.spare_idle_seconds,
+            why_gone=_why_gone,
+            end=_end,
+        )
         self._slots = itertools.count()
-        self._closed = True
         self._runtime: Runtime
         self._groups: ControlGroups | None = None
         self._directory: Path
@@ -129,20 +130,8 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
             self._directory = await stack.enter_async_context(open_run_directory(self._settings.run_directory))
             self._etc = await to_thread.run_sync(write_synthetic_files, self._directory)
             await self._probe()
-            self._closed = False
-            stack.push_async_callback(self._end_all)
-            try:
-                async with anyio.create_task_group() as group:
-                    group.start_soon(self._watch)
-                    try:
-                        yield self
-                    finally:
-                        self._closed = True
-                        group.cancel_scope.cancel()
-            except BaseExceptionGroup as errors:
-                if len(errors.exceptions) > 1:
-                    raise
-                raise errors.exceptions[0] from None  # the caller's own error, which the group has wrapped
+            await stack.enter_async_context(self._kept.open(self._watch))
+            yield self
 
     async def endpoint(self, *, session_id: str, upn: str, size: SandboxSize | None = None) -> SandboxEndpoint:
         """Give the way to a session's sandbox, starting it on first use; concurrent callers share one start.
@@ -158,14 +147,7 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
             SandboxEnded: It was ended for a reason since its last use; told once.
             SandboxesClosed: This provider is closed.
         """
-        key = (upn, session_id)
-        lock = self._starting.setdefault(key, anyio.Lock())
-        async with lock:
-            try:
-                return await self._find_or_start(key, size)
-            finally:
-                if lock.statistics().tasks_waiting == 0:
-                    self._starting.pop(key, None)
+        return await self._kept.endpoint((upn, session_id), partial(self._start, size))
 
     def describe(self) -> SandboxFacts:
         """Say what kind of sandbox this is, for a receipt."""
@@ -185,48 +167,13 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
             },
         )
 
-    async def _find_or_start(self, key: Key, size: SandboxSize | None) -> SandboxEndpoint:
-        if self._closed:
-            raise SandboxesClosed("The local sandboxes are closed; the service is stopping.")
-        running = self._running.get(key)
-        if running is not None and running.sandbox.ended is not None:
-            await self._forget(key, running.sandbox.ended)
-            running = None
-        if (reason := self._reasons.pop(key, None)) is not None:
-            raise SandboxEnded(reason)
-        if running is None:
-            running = await self._start(key, size)
-        running.transport.touch()
-        return running.endpoint
-
-    async def _start(self, key: Key, size: SandboxSize | None) -> _Running:
-        if len(self._running) + self._reserved >= self._settings.maximum and not await self._make_room():
-            raise SandboxPoolFull(self._settings.maximum)
-        self._reserved += 1
-        try:
-            slot = next(self._slots)
-            limits = self._settings.limits.sized(size)
-            sandbox = await self._start_sandbox(slot, limits)
-        finally:
-            self._reserved -= 1
-        if self._closed:  # meanwhile; nobody else would end it
-            await sandbox.end("the service stopped.")
-            raise SandboxesClosed("The local sandboxes were closed while this one started; the service is stopping.")
+    async def _start(self, size: SandboxSize | None) -> _Running:
+        limits = self._settings.limits.sized(size)
+        sandbox = await self._start_sandbox(next(self._slots), limits)
         transport = SandboxTransport(sandbox)
         seconds = self._settings.call_timeout_seconds
         endpoint = SandboxEndpoint(base_url="http://sandbox", transport=transport, timeout_seconds=seconds, size=self._held(limits))
-        running = self._running[key] = _Running(sandbox=sandbox, transport=transport, endpoint=endpoint, limits=limits)
-        return running
-
-    async def _make_room(self) -> bool:
-        """End the sandbox that has idled longest, if it surely idles: a turn at work asks for something every few seconds."""
-        idle = {key: running.transport.idle_seconds() for key, running in self._running.items()}
-        longest = max(idle, key=lambda key: idle[key], default=None)
-        if longest is None or idle[longest] < self._settings.spare_idle_seconds:
-            return False
-        running = self._running.pop(longest)
-        await running.sandbox.end("it was idle and another session needed its place.")
-        return True
+        return _Running(sandbox=sandbox, transport=transport, endpoint=endpoint, limits=limits)
 
     async def _start_sandbox(self, slot: int, limits: SandboxLimits) -> Sandbox:
         group = None
@@ -277,36 +224,22 @@ class LocalSandboxes(anyio.AsyncContextManagerMixin):
         """End sandboxes that idle or break a limit, once a second."""
         while True:
             await anyio.sleep(_TICK_SECONDS)
-            for key, running in list(self._running.items()):
-                if running.sandbox.ended is not None:
-                    await self._forget(key, running.sandbox.ended)
-                elif running.transport.idle_seconds() > self._settings.cooldown_seconds:
-                    del self._running[key]
-                    await running.sandbox.end("it was idle.")
-            watched = {running.sandbox.pid: running.limits for running in self._running.values()}
+            await self._kept.notice_all(self._settings.cooldown_seconds)
+            watched = {running.sandbox.pid: running.limits for running in self._kept.running.values()}
             usages = await to_thread.run_sync(measure, watched) if watched else {}
-            for key, running in list(self._running.items()):
+            for key, running in list(self._kept.running.items()):
                 usage = usages.get(running.sandbox.pid)
                 reason = broken_limit(usage, running.limits) if usage is not None else None
                 if reason is not None:
-                    await self._forget(key, reason)
+                    await self._kept.lose(key, reason)
 
-    async def _forget(self, key: Key, reason: str) -> None:
-        """Drop a sandbox that is gone and keep the reason for the next caller."""
-        running = self._running.pop(key, None)
-        if running is None:
-            return
-        self._reasons[key] = reason  # before the first await: a caller that comes meanwhile must not miss it
-        if len(self._reasons) > _MAX_REASONS:
-            del self._reasons[next(iter(self._reasons))]
-        await running.sandbox.end(reason)
 
-    async def _end_all(self) -> None:
-        with anyio.CancelScope(shield=True):  # each end has its own deadline
-            async with anyio.create_task_group() as group:
-                for running in self._running.values():
-                    group.start_soon(running.sandbox.end, "the service stopped.")
-            self._running.clear()
+async def _why_gone(running: _Running) -> str | None:
+    return running.sandbox.ended
+
+
+async def _end(running: _Running, reason: str) -> None:
+    await running.sandbox.end(reason)
 
 
 def _find_and_compile() -> Runtime:

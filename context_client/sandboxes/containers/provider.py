@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Self, cast
+from typing import Self
 
 import anyio
 from anyio import to_thread
 
 from context_client.embedded.provider import SandboxEndpoint
-from context_client.sandboxes.errors import SandboxEnded, SandboxesClosed, SandboxPoolFull, SandboxUnavailable
+from context_client.sandboxes.errors import SandboxUnavailable
+from context_client.sandboxes.keeping import KeptSandboxes, Key
 from context_client.sandboxes.rundir import open_run_directory
-from context_client.sandboxes.sandbox import Sandbox
 from context_client.sandboxes.transport import SandboxTransport
 from context_client.size import SandboxSize
 
@@ -36,11 +36,7 @@ from .settings import ContainerFacts, ContainerLimits, ContainerSandboxSettings
 
 _TICK_SECONDS = 1.0
 _SETTLE_SECONDS = 1.0
-_MAX_REASONS = 1000
-_MAX_DIRECTORY_BYTES = 90  # a socket's whole path may have 107
 _ENDED_FOR_SECONDS = 300.0
-
-Key = tuple[str, str]
 
 
 @dataclass(kw_only=True)
@@ -61,16 +57,18 @@ class ContainerSandboxes(anyio.AsyncContextManagerMixin):
 
     def __init__(self, settings: ContainerSandboxSettings) -> None:
         self._settings = settings
-        self._running: dict[Key, _Running] = {}
-        self._starting: dict[Key, anyio.Lock] = {}
+        self._kept: KeptSandboxes[_Running] = KeptSandboxes(
+            "containers",
+            maximum=settings.maximum,
+            spare_idle_seconds=settings.spare_idle_seconds,
+            why_gone=_why_gone,
+            end=self._end,
+        )
         self._starts = anyio.Semaphore(settings.concurrent_starts)
-        self._reserved = 0
-        self._reasons: dict[Key, str] = {}
         self._names: set[str] = set()
         self._slots = itertools.count()
         self._salt = secrets.token_bytes(32)
         self._log = logging.getLogger(__name__)
-        self._closed = True
         self._ground: Ground
         self._facts: ContainerFacts
         self._ours: Ownership
@@ -85,27 +83,11 @@ class ContainerSandboxes(anyio.AsyncContextManagerMixin):
             self._ground = Ground(engine=engine, settings=settings, image_id=await _usable_image(engine, settings))
             self._facts = _facts(self._ground, version)
             self._directory = await stack.enter_async_context(open_run_directory(settings.run_directory))
-            if len(os.fsencode(self._directory)) > _MAX_DIRECTORY_BYTES:
-                raise SandboxUnavailable(
-                    f"the path {str(self._directory)!r} is too long for a Unix socket.", advice=("Set a shorter run directory.",)
-                )
             self._ours = Ownership(owner=str(self._directory), place=await to_thread.run_sync(this_place))
             await self._sweep()
-            self._closed = False
-            stack.push_async_callback(self._end_all)
-            try:
-                async with anyio.create_task_group() as group:
-                    group.start_soon(self._watch)
-                    group.start_soon(self._keep_sweeping)
-                    try:
-                        yield self
-                    finally:
-                        self._closed = True
-                        group.cancel_scope.cancel()
-            except BaseExceptionGroup as errors:
-                if len(errors.exceptions) > 1:
-                    raise
-                raise errors.exceptions[0] from None  # the caller's own error, which the group has wrapped
+            stack.push_async_callback(self._sweep_at_the_end)
+            await stack.enter_async_context(self._kept.open(self._watch, self._keep_sweeping))
+            yield self
 
     async def endpoint(self, *, session_id: str, upn: str, size: SandboxSize | None = None) -> SandboxEndpoint:
         """Give the way to a session's container, starting it on first use; concurrent callers share one start.
@@ -123,49 +105,20 @@ class ContainerSandboxes(anyio.AsyncContextManagerMixin):
             SandboxesClosed: This provider is closed.
         """
         key = (upn, session_id)
-        lock = self._starting.setdefault(key, anyio.Lock())
-        async with lock:
-            try:
-                return await self._find_or_start(key, size)
-            finally:
-                if lock.statistics().tasks_waiting == 0:
-                    self._starting.pop(key, None)
+        return await self._kept.endpoint(key, partial(self._start, key, size))
 
     def describe(self) -> ContainerFacts:
         """Say what kind of sandbox this is, for a receipt."""
         return self._facts
 
-    async def _find_or_start(self, key: Key, size: SandboxSize | None) -> SandboxEndpoint:
-        if self._closed:
-            raise SandboxesClosed("The containers are closed; the service is stopping.")
-        running = self._running.get(key)
-        if running is not None:
-            await self._notice(key, running)
-        if (reason := self._reasons.pop(key, None)) is not None:
-            raise SandboxEnded(reason)
-        running = self._running.get(key) or await self._start(key, size)
-        running.transport.touch()
-        return running.endpoint
-
     async def _start(self, key: Key, size: SandboxSize | None) -> _Running:
-        if len(self._running) + self._reserved >= self._settings.maximum and not await self._make_room():
-            raise SandboxPoolFull(self._settings.maximum)
-        self._reserved += 1
         limits = self._settings.limits.sized(size)
-        try:
-            async with self._starts:
-                container = await self._start_container(key, limits)
-        finally:
-            self._reserved -= 1
-        if self._closed:  # meanwhile; nobody else would end it
-            await self._end(container, "the service stopped.")
-            raise SandboxesClosed("The containers were closed while this one started; the service is stopping.")
-        # The transport asks its sandbox for nothing but its socket and its end, which a container has too.
-        transport = SandboxTransport(cast(Sandbox, container))
+        async with self._starts:
+            container = await self._start_container(key, limits)
+        transport = SandboxTransport(container)
         seconds = self._settings.call_timeout_seconds
         endpoint = SandboxEndpoint(base_url="http://sandbox", transport=transport, timeout_seconds=seconds, size=limits.size)
-        running = self._running[key] = _Running(container=container, transport=transport, endpoint=endpoint)
-        return running
+        return _Running(container=container, transport=transport, endpoint=endpoint)
 
     async def _start_container(self, key: Key, limits: ContainerLimits) -> Container:
         name = new_name()
@@ -180,39 +133,14 @@ class ContainerSandboxes(anyio.AsyncContextManagerMixin):
                 self._let_go(name, await remove(self._ground.engine, name))
             raise
 
-    async def _make_room(self) -> bool:
-        """End the container that has idled longest, if it surely idles: a turn at work asks for something every few seconds."""
-        idle = {key: running.transport.idle_seconds() for key, running in self._running.items()}
-        longest = max(idle, key=lambda key: idle[key], default=None)
-        if longest is None or idle[longest] < self._settings.spare_idle_seconds:
-            return False
-        await self._end(self._running.pop(longest).container, "it was idle and another session needed its place.")
-        return True
-
     async def _watch(self) -> None:
         """Notice containers that ended and end those that idle, once a second."""
         while True:
             await anyio.sleep(_TICK_SECONDS)
-            for key, running in list(self._running.items()):
-                await self._notice(key, running)
-                if self._running.get(key) is running and running.transport.idle_seconds() > self._settings.cooldown_seconds:
-                    del self._running[key]
-                    await self._end(running.container, "it was idle.")
+            await self._kept.notice_all(self._settings.cooldown_seconds)
 
-    async def _notice(self, key: Key, running: _Running) -> None:
-        """Drop a container that ended and keep the reason for the next caller."""
-        if running.container.is_cut:
-            await running.container.settle(_SETTLE_SECONDS)
-        reason = running.container.ended
-        if reason is None or self._running.get(key) is not running:
-            return
-        del self._running[key]
-        self._reasons[key] = reason  # before the next await: a caller that comes meanwhile must not miss it
-        if len(self._reasons) > _MAX_REASONS:
-            del self._reasons[next(iter(self._reasons))]
-        await self._end(running.container, reason)
-
-    async def _end(self, container: Container, reason: str) -> None:
+    async def _end(self, running: _Running, reason: str) -> None:
+        container = running.container
         await container.end(reason)
         self._let_go(container.name, container.is_gone)
 
@@ -244,16 +172,18 @@ class ContainerSandboxes(anyio.AsyncContextManagerMixin):
             if verdict == "orphan" and await remove(engine, found):
                 self._log.info("Removed the abandoned container %s.", found[:12])
 
-    async def _end_all(self) -> None:
-        with anyio.CancelScope(shield=True):  # each end has its own deadline
-            async with anyio.create_task_group() as group:
-                for running in self._running.values():
-                    group.start_soon(self._end, running.container, "the service stopped.")
-            self._running.clear()
+    async def _sweep_at_the_end(self) -> None:
+        with anyio.CancelScope(shield=True):  # the engine's patience bounds it
             try:
                 await self._sweep()  # what could not be removed before
             except (EngineSilent, EngineRefused) as error:
                 self._log.warning("Ended containers may be left; the next start removes them. %s", error)
+
+
+async def _why_gone(running: _Running) -> str | None:
+    if running.container.is_cut:
+        await running.container.settle(_SETTLE_SECONDS)
+    return running.container.ended
 
 
 def _facts(ground: Ground, version: str) -> ContainerFacts:
