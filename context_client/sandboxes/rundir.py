@@ -60,10 +60,31 @@ def sweep(parent: Path) -> int:
             status = directory.lstat()
             if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
                 continue
-            if _is_dead(directory):
+            if not is_held(directory):
                 shutil.rmtree(directory, ignore_errors=True)
                 removed += 1
     return removed
+
+
+def is_held(directory: Path) -> bool:
+    """Say whether a service still holds its run directory; in doubt it does. Blocks for a moment.
+
+    Args:
+        directory: Made by `open_run_directory`, perhaps in another process.
+    """
+    try:
+        fd = os.open(directory / "lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return directory.exists()  # it is just being made
+    except OSError:
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def _default_parent() -> Path:
@@ -116,17 +137,3 @@ def _locked_file(directory: Path) -> int:
     fcntl.flock(fd, fcntl.LOCK_EX)
     unready.rename(directory / "lock")
     return fd
-
-
-def _is_dead(directory: Path) -> bool:
-    try:
-        fd = os.open(directory / "lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return False  # just being made
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(fd)
-    return True

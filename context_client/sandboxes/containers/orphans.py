@@ -5,12 +5,12 @@ itself when its service does (see `inside.py`); what is left then is an ended co
 code has killed.
 """
 
-import fcntl
-import os
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
+
+from context_client.sandboxes.rundir import is_held
 
 from .plan import LABEL_OWNER, LABEL_PLACE, Ownership
 
@@ -56,19 +56,7 @@ def judge_container(
 
 def owner_lives(directory: str) -> bool:
     """Say whether a service still holds its run directory; in doubt it does. Blocks for a moment."""
-    try:
-        fd = os.open(Path(directory, "lock"), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return Path(directory).exists()
-    except OSError:
-        return True
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(fd)
-    return False
+    return is_held(Path(directory))
 
 
 def ended_before(state: Mapping[str, Any], moment: datetime) -> bool:
