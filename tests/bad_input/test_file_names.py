@@ -7,7 +7,7 @@ import pytest
 
 from tests.stage import Stage, Turn, bash, open_stage, packed, says, together
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]  # the first test waits for all turns
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from orchestration_service.planning import SandboxLimits
 from orchestration_service.scripted.script import HttpAnswer, Step
 from tests.stage import MODEL_KEY, Stage, Turn, bash, open_stage, says, together
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]  # the first test waits for all turns
 
 WORK = bash("echo work >> work.txt")
 TURN_SECONDS = 25.0

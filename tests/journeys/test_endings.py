@@ -8,7 +8,7 @@ from orchestration_service.planning import SandboxLimits
 from orchestration_service.scripted.script import Step
 from tests.stage import Stage, Turn, bash, calls, open_stage, says, together
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]  # the first test waits for all turns
 
 TURN_SECONDS = 8.0
 
