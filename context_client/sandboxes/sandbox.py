@@ -17,6 +17,7 @@ from anyio.abc import Process
 from .errors import SandboxStartFailed
 from .groups import remove
 from .launch import Launch
+from .transport import over_socket
 
 _READY_SECONDS = 30.0
 _END_SECONDS = 5.0
@@ -135,7 +136,7 @@ async def _wait_ready(sandbox: Sandbox, process: Process) -> None:
 
         async def ask() -> None:
             nonlocal answered
-            transport = httpx.AsyncHTTPTransport(uds=str(sandbox.socket_path))
+            transport = over_socket(sandbox.socket_path)
             async with httpx.AsyncClient(transport=transport, base_url="http://sandbox", timeout=_READY_SECONDS) as client:
                 with contextlib.suppress(httpx.TransportError):
                     answered = (await client.get("/health")).is_success

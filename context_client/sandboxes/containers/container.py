@@ -16,6 +16,7 @@ from anyio import to_thread
 
 from context_client.sandboxes.errors import SandboxStartFailed
 from context_client.sandboxes.health import health_differences
+from context_client.sandboxes.transport import over_socket
 
 from .engine import Engine
 from .errors import EngineRefused, EngineSilent, SandboxMismatch
@@ -190,7 +191,7 @@ async def _met(ground: Ground, name: str, meeting: socket.socket, listener: sock
 
 
 async def _check_health(container: Container, settings: ContainerSandboxSettings) -> None:
-    transport = httpx.AsyncHTTPTransport(uds=str(container.socket_path))
+    transport = over_socket(container.socket_path)
     client = httpx.AsyncClient(transport=transport, base_url="http://sandbox", timeout=settings.start_timeout_seconds)
     async with client:
         try:
