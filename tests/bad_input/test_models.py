@@ -12,7 +12,7 @@ from tests.stage import MODEL_KEY, Stage, Turn, bash, open_stage, says, together
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]  # the first test waits for all turns
 
 WORK = bash("echo work >> work.txt")
-TURN_SECONDS = 25.0
+TURN_SECONDS = 60.0  # never needed: some seconds each, on a machine where four turns at once do not wait for other tests
 
 FAULTS: dict[str, tuple[Step, str]] = {
     "401": (Step(http=HttpAnswer(status=401)), "401"),
