@@ -42,6 +42,9 @@ class Course:
         self.conversation: Conversation | None = None
         self.remarks: tuple[str, ...] = ()
         self.may_answer = False
+        self.sandbox = ""
+        """Marker of the sandbox that still holds what the last turn has left, if there is one: only there may the run start."""
+        self.begun_anew = 0
         self._begun = time.monotonic()
         self.seconds_before = 0.0
         self._steps: list[StepTime] = []
@@ -67,6 +70,7 @@ class Course:
     def begin_anew(self) -> None:
         """Forget a run that never started. The next one has another name: under the old one, another plan is stored."""
         self.past, self.replayed = fresh(), None
+        self.begun_anew += 1
 
     @asynccontextmanager
     async def step(self, name: str) -> AsyncIterator[None]:

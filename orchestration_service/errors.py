@@ -221,11 +221,13 @@ class SandboxLost(TurnError):
 
     Attributes:
         may_answer: It only does not answer: it may still be there, and end the turn.
+        never_started: It was replaced before the run began in it: the turn can begin anew in the one that took its place.
     """
 
-    def __init__(self, message: str, *, may_answer: bool = False) -> None:
+    def __init__(self, message: str, *, may_answer: bool = False, never_started: bool = False) -> None:
         super().__init__(message)
         self.may_answer = may_answer
+        self.never_started = never_started
 
 
 class TurnUnreadable(TurnError):

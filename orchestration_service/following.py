@@ -27,7 +27,7 @@ async def follow(course: Course, pump: Pump) -> RunManifest | None:
     A run that was given up before is not worked on any more: it is told to stop, so that what it has is sealed.
 
     Returns:
-        How it ended. None when it was to be taken up and had never started.
+        How it ended. None when it has never started: it was to be taken up, or is to start in a sandbox that was replaced meanwhile.
 
     Raises:
         SandboxUnavailable: The runner did not take the run.
@@ -47,6 +47,8 @@ async def follow(course: Course, pump: Pump) -> RunManifest | None:
         course.may_answer = True
         return _lost(course, "The sandbox did not end the turn in time.")
     except SandboxLost as error:
+        if error.never_started:
+            return None
         course.may_answer = error.may_answer
         return _lost(course, str(error))
     finally:

@@ -49,6 +49,7 @@ logger = logging.getLogger(__name__)
 
 _USUAL_OPENING_SECONDS = 60.0
 _SHORTEST_SECONDS = 60.0
+_MOST_BEGINNINGS = 3
 _LATE = "The sandbox had stopped answering, and this result came late: it takes the place of the failure that was told before."
 
 
@@ -206,6 +207,7 @@ class Pipeline:
             log=course.ledger,
             call_model=_over if course.late else calls.answer,
             on_events=follower.take,
+            expected=course.sandbox,
             past=past,
             patience_seconds=self._patience_seconds,
         )
@@ -244,8 +246,8 @@ class Pipeline:
             size=course.planned.size,
         )
         listen(session.session_id)
-        live = await self._still_ours(course, session)
-        continuing = go_on_from(course.conversation, live=live) or brought.continuing
+        course.sandbox = await self._still_ours(course, session)
+        continuing = go_on_from(course.conversation, live=bool(course.sandbox)) or brought.continuing
         if (continuing := await with_older_inputs(self._carrier, turn, course.conversation, continuing)) is not None:
             course.planned = self._plan(course, continuing)
         await session.fill(course.planned.uploads)
@@ -305,13 +307,16 @@ class Pipeline:
         limits = replace(self._limits, max_turn_seconds=left) if waited_seconds else self._limits
         return make_plan(turn.request, run_id=course.run_id, turn_number=number, limits=limits, continuing=continuing)
 
-    async def _still_ours(self, course: Course, session: Session) -> bool:
-        """Whether the sandbox behind the session is the one this conversation's last turn has left."""
+    async def _still_ours(self, course: Course, session: Session) -> str:
+        """Return the marker of the sandbox behind the session if it is the one this conversation's last turn has left, else nothing.
+
+        One that says so and then denies it is not asked time and again: the turn goes on from its seal.
+        """
         mark = course.conversation.sandbox if course.conversation else None
-        if mark is None or mark.session_id != session.session_id:
-            return False
+        if mark is None or mark.session_id != session.session_id or course.begun_anew >= _MOST_BEGINNINGS:
+            return ""
         reply = await session.exchange(Exchange(run_id=course.run_id))
-        return reply.generation == mark.generation
+        return mark.generation if reply.generation == mark.generation else ""
 
     async def _say(self, course: Course, step: str, message: str) -> None:
         await course.ledger.append_events([{"type": "progress", "at": time.time(), "step": step, "message": message}])

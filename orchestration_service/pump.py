@@ -53,6 +53,7 @@ class Pump:
         log: Keeps the messages.
         call_model: Answers a model call; a failed model is an answer, an exception ends the run's following.
         on_events: Takes the runner's events in order, each one checked.
+        expected: Marker of the sandbox that the run is to start in; in any other it does not start. Nothing if any will do.
         past: Where an earlier follower of the run has left it; call `rejoin` before `follow` then.
         pause_seconds: Time between a failed exchange and its repetition.
         patience_seconds: How long a sandbox that does not answer is asked again.
@@ -66,6 +67,7 @@ class Pump:
         log: MessageLog,
         call_model: Callable[[ModelRequest], Awaitable[ModelReply]],
         on_events: Callable[[list[dict[str, Any]]], Awaitable[None]],
+        expected: str = "",
         past: Replayed | None = None,
         pause_seconds: float = 0.5,
         patience_seconds: float = 45.0,
@@ -80,6 +82,7 @@ class Pump:
         self._patience_seconds = patience_seconds
         self._past = past
         self._generation = ""
+        self._expected = expected
         self._seen = past.seen
         self._outgoing = list(past.sent)
         self._last_out = past.sent[-1].seq if past.sent else 0
@@ -209,7 +212,8 @@ class Pump:
         if messages:
             self._offered = max(self._offered, messages[-1].seq)
         wait = 0.0 if more else wait  # the rest goes out as soon as these are acknowledged
-        return Exchange(run_id=self._run_id, generation=self._generation, ack=self._seen, messages=tuple(messages), wait_seconds=wait)
+        generation = self._generation or self._expected
+        return Exchange(run_id=self._run_id, generation=generation, ack=self._seen, messages=tuple(messages), wait_seconds=wait)
 
     async def _exchange(self) -> Reply:
         return await self._session.exchange(self._frame(WAIT_SECONDS))
@@ -238,7 +242,10 @@ class Pump:
     async def _take(self, reply: Reply) -> None:
         if reply.status in ("unknown_run", "wrong_generation") or (self._generation and reply.generation != self._generation):
             before = f" The last that was heard before: {self._fault}" if self._fault else ""
-            raise SandboxLost(f"The sandbox was replaced while the agent was at work; its changes since then are lost.{before}")
+            raise SandboxLost(
+                f"The sandbox was replaced while the agent was at work; its changes since then are lost.{before}",
+                never_started=reply.status == "wrong_generation" and not self._generation,
+            )
         if reply.status == "busy" and self._evictions < _RELEASE_ATTEMPTS:
             await self._make_room(reply.active_run)
             return
