@@ -194,6 +194,8 @@ class Admission:
         state.counts.refused(heard.verdict)
         if heard.verdict in {"token", "role", "identifier"}:
             await heard.response.aclose()
+            if heard.verdict == "identifier":
+                raise IdentifierRefused(state.pool.name, heard.said)
             raise PoolRefused(f"{state.pool.name!r}: {heard.said}")
         return heard
 

@@ -29,7 +29,7 @@ MIB = 1024 * 1024
 LIMITS = ContainerLimits(cpus=0.25, memory_bytes=512 * MIB)
 MOST_BYTES = 120_000_000
 PEAK = "cat /sys/fs/cgroup/memory.peak 2>/dev/null || cat /sys/fs/cgroup/memory/memory.max_usage_in_bytes"
-ROLES = {"runner_image.server.zygote": "fork server", "runner_image.server": "server", "runner_image": "runner", "tini": "init"}
+ROLES = {"runner_image.server": "server", "runner_image.server.zygote": "fork server", "runner_image.runner": "runner"}
 
 
 @dataclass
@@ -84,7 +84,7 @@ def _is_of_the_cli(process: Path, commands: dict[Path, list[str]], parents: dict
 
 
 def _role(words: list[str]) -> str:
-    return next((role for module, role in ROLES.items() if any(word.endswith(module) for word in words)), "other")
+    return next((role for module, role in ROLES.items() if module in words), "other")
 
 
 @asynccontextmanager

@@ -111,6 +111,8 @@ class PoolEmulator:
             raise Refused(fault.status, headers=_retry_after(fault.retry_after_seconds))
         if fault.kind == "token":
             raise Refused(fact("token.refused_status"), "Unauthorized", "A valid bearer token is required.")
+        if fault.kind == "identifier":
+            raise Refused(fact("identifier.refused_status"), fact("identifier.character_code"), "The identifier is not valid.")
         if fault.kind == "cut":
             raise Cut
         if fault.kind == "evict":

@@ -10,10 +10,10 @@ class Fault(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Literal["full", "status", "cut", "cut-half", "slow", "evict", "token"] = Field(
+    kind: Literal["full", "status", "cut", "cut-half", "slow", "evict", "token", "identifier"] = Field(
         description="`full`: refused as if there were no slot; `status`: an answer with that status and no words; `cut`: the connection "
         "ends before the request is carried out; `cut-half`: it ends within the answer; `slow`: it takes `seconds` longer; `evict`: the "
-        "session's sandbox is replaced by an empty one first; `token`: the token is refused."
+        "session's sandbox is replaced by an empty one first; `token`: the token is refused; `identifier`: the identifier is refused."
     )
     path: str = Field(default="", description="Only for requests whose path ends so; empty for all.")
     identifier: str = Field(default="", description="Only for this session; empty for all.")
