@@ -65,13 +65,6 @@ async def test_sessions_do_not_see_each_other(sandboxes: LocalSandboxes) -> None
         assert (await execute(second, "import os; print(os.listdir('/tmp'))"))["output"] == "[]\n"
 
 
-async def test_start_is_quick(sandboxes: LocalSandboxes) -> None:
-    """A third of a second on an idle machine; this bound leaves room for a busy one."""
-    started = time.monotonic()
-    await sandboxes.endpoint(session_id="quick", upn=USER)
-    assert time.monotonic() - started < 2.0
-
-
 async def test_a_hundred_sleeps_run_beside_each_other(client: httpx.AsyncClient) -> None:
     """The best of three, since the machine may be busy with other tests."""
     seconds = []
