@@ -151,6 +151,12 @@ def unlimited_places() -> Any:
     return found
 
 
+def left_behind() -> Any:
+    """Leaves files that a later turn may look for, if it finds them where it is."""
+    left = ["/tmp/left-behind", "/dev/shm/left-behind"]
+    return [path for path in left if _works(Path(path).write_text, "left behind")]
+
+
 def own_namespaces() -> Any:
     """In a user namespace of its own a command could mount memory file systems without a limit."""
     done = subprocess.run(["unshare", "--user", "--map-root-user", "true"], capture_output=True, check=False)
@@ -332,6 +338,7 @@ QUESTIONS: list[Callable[[], Any]] = [
     written_places,
     changed_files,
     unlimited_places,
+    left_behind,
     own_namespaces,
     forged_events,
     rights,

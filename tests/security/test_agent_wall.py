@@ -145,6 +145,14 @@ async def test_only_the_agents_empty_home_exists(findings: dict[str, Any]) -> No
     assert findings["homes"] == ["agent"]
 
 
+@only_namespaces
+async def test_temporary_files_end_with_their_turn(stage: Stage, findings: dict[str, Any]) -> None:
+    assert len(findings["left_behind"]) == 2
+    look = bash(f"cat {' '.join(findings['left_behind'])} > seen.txt 2> /dev/null; true")
+    turn = await stage.model(look, says("Looked again."), stepping="by_turn").turn("Look again.", conversation=HERE)
+    assert (await stage.archive(turn))["workspace/seen.txt"] == b""
+
+
 async def test_no_event_can_be_forged(stage: Stage, findings: dict[str, Any]) -> None:
     """Whatever a command writes into the descriptors it can open, no event and no answer comes of it."""
     turn = findings["turn"]
