@@ -12,7 +12,8 @@ usage: ./dev image [--base ubuntu|debian|IMAGE] [--variant plain|data] [--tag NA
   --tag      name of the image (claude-code-runner:dev; claude-code-runner:dev-data)
   --fresh    make the base anew, for the distribution's security fixes
 
-Leaves a list of everything in it (CycloneDX) in .data/image/. CONTAINER_ENGINE names the engine (docker, else podman).
+Leaves a list of everything in it (CycloneDX) in .data/image/. CONTAINER_ENGINE names the engine (docker, else podman); BASE_KEYS,
+beside --base, a file with the keys that sign the distribution's packages, where /usr/share/keyrings has none.
 TEXT
 }
 
@@ -52,7 +53,7 @@ mirror_of() { # prints the mirror of this machine's own apt if that has the dist
 }
 
 bootstrap() { # DISTRIBUTION SUITE: makes the base image with all packages in it, and prints its name; 1 if that is impossible here
-  local name keys=/usr/share/keyrings/$1-archive-keyring.gpg mirror made
+  local name package keys=${BASE_KEYS:-/usr/share/keyrings/$1-archive-keyring.gpg} mirror made
   name=claude-code-base:$1-$2-$(cat "$here/packages.txt" "$here/system.sh" | sha256sum | cut -c 1-8)
   if [[ -z $fresh ]] && has_image "$name"; then echo "$name" && return; fi
   if [[ $(id -u) != 0 ]]; then say "making $name takes root, once: sudo ./dev image" && return 1; fi
@@ -60,7 +61,9 @@ bootstrap() { # DISTRIBUTION SUITE: makes the base image with all packages in it
     { apt-get install -qq -y debootstrap || { apt-get update -qq && apt-get install -qq -y debootstrap; }; } </dev/null >/dev/null 2>&1 ||
       { say "debootstrap is missing: apt-get install debootstrap" && return 1; }
   fi
-  [[ -f $keys ]] || { say "the keys of $1 are missing ($keys), so its packages cannot be trusted" && return 1; }
+  case $1 in debian) package=debian-archive-keyring ;; *) package=$1-keyring ;; esac # each distribution has the other's, if it is recent
+  [[ -f $keys || -n ${BASE_KEYS:-} ]] || apt-get install -qq -y "$package" </dev/null >/dev/null 2>&1 || true
+  [[ -f $keys ]] || { say "the keys of $1 are missing ($keys), so its packages cannot be trusted: apt-get install $package, or name a file in BASE_KEYS" && return 1; }
   say "no registry has a base, so $name is made with debootstrap (once; takes about two minutes)"
   made=$(mktemp -d -- "$work/base.XXXXXX") && chmod 0755 "$made"
   # shellcheck disable=SC2064  # this function is called in a subshell, which ends with it
@@ -73,8 +76,12 @@ bootstrap() { # DISTRIBUTION SUITE: makes the base image with all packages in it
 
 fill() { # FOLDER DISTRIBUTION SUITE KEYS MIRROR
   local hasty=$1/etc/dpkg/dpkg.cfg.d/00-hasty # dpkg waits for the disk after each file, so that a power cut leaves a whole system
+  local source=(${5:+"$5"})
   mkdir -p -- "${hasty%/*}" && echo force-unsafe-io >"$hasty"
-  debootstrap --variant=minbase --keyring="$4" --force-check-gpg "$3" "$1" ${5:+"$5"} >"$work/base.log" 2>&1 ||
+  if [[ $2 == ubuntu && ! -e /usr/share/debootstrap/scripts/$3 ]]; then # older than the suite; all suites of Ubuntu share one script
+    source=("${5:-}" gutsy)
+  fi
+  debootstrap --variant=minbase --keyring="$4" --force-check-gpg "$3" "$1" "${source[@]}" >"$work/base.log" 2>&1 ||
     { say "debootstrap failed, see $work/base.log" && return 1; }
   write_sources "$1" "$2" "$3"
   cp -- "$here/packages.txt" "$here/system.sh" "$1/tmp/"
