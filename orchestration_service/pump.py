@@ -244,7 +244,7 @@ class Pump:
             before = f" The last that was heard before: {self._fault}" if self._fault else ""
             raise SandboxLost(
                 f"The sandbox was replaced while the agent was at work; its changes since then are lost.{before}",
-                never_started=reply.status == "wrong_generation" and not self._generation,
+                never_started=reply.status == "wrong_generation" and bool(self._expected) and not self._generation,
             )
         if reply.status == "busy" and self._evictions < _RELEASE_ATTEMPTS:
             await self._make_room(reply.active_run)

@@ -126,12 +126,16 @@ async def listen(mailbox: Mailbox, calls: ModelCalls) -> None:
 
 
 def pump(
-    link: Any, call_model: Callable[[ModelRequest], Awaitable[ModelReply]], events: list[dict[str, Any]], log: Log | None = None
+    link: Any,
+    call_model: Callable[[ModelRequest], Awaitable[ModelReply]],
+    events: list[dict[str, Any]],
+    log: Log | None = None,
+    **more: Any,
 ) -> Pump:
     async def on_events(fresh: list[dict[str, Any]]) -> None:
         events.extend(fresh)
 
-    return Pump(RUN, session=link, log=log or Log(), call_model=call_model, on_events=on_events, pause_seconds=0.01)
+    return Pump(RUN, session=link, log=log or Log(), call_model=call_model, on_events=on_events, pause_seconds=0.01, **more)
 
 
 async def echo(request: ModelRequest) -> ModelReply:
@@ -369,6 +373,23 @@ async def test_a_sandbox_that_is_not_ours_any_more_is_lost(replies: list[Reply |
     await following.post("start", {"plan": PLAN})
     with pytest.raises(SandboxLost, match=words):
         await following.follow()
+
+
+@pytest.mark.parametrize(
+    ("expected", "replies", "never_started"),
+    [
+        pytest.param("here", [Reply(generation="elsewhere", status="wrong_generation")], True, id="replaced before"),
+        pytest.param("here", [here(), Reply(generation="elsewhere", status="wrong_generation")], False, id="replaced midway"),
+        pytest.param("", [Reply(generation="elsewhere", status="wrong_generation")], False, id="nothing was expected"),
+    ],
+)
+async def test_a_run_starts_in_the_sandbox_it_is_meant_for(expected: str, replies: list[Reply | Exception], never_started: bool) -> None:
+    """One that was replaced before can be begun anew; a hostile one cannot have that for ever."""
+    following = pump(Answers(*replies), echo, [], expected=expected)
+    await following.post("start", {"plan": PLAN})
+    with pytest.raises(SandboxLost) as caught:
+        await following.follow()
+    assert caught.value.never_started is never_started
 
 
 async def test_what_was_heard_before_the_sandbox_was_replaced_is_told() -> None:
