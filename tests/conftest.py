@@ -13,6 +13,10 @@ from tests.emulators.fixtures import cosmos_emulator as cosmos_emulator
 from tests.emulators.fixtures import cosmos_in_container as cosmos_in_container
 from tests.emulators.fixtures import database_name as database_name
 from tests.emulators.fixtures import image_of_emulators as image_of_emulators
+from tests.side_by_side import pytest_collection_modifyitems as pytest_collection_modifyitems
+from tests.side_by_side import pytest_sessionfinish as pytest_sessionfinish
+from tests.side_by_side import pytest_terminal_summary as pytest_terminal_summary
+from tests.side_by_side import pytest_testnodedown as pytest_testnodedown
 
 
 @pytest.fixture(scope="session")
