@@ -37,13 +37,14 @@ class Figures:
 
 @dataclass
 class Processes:
-    """The processes this one has started, and those which these have started."""
+    """The processes this one starts from now on, and those which these start; emulators of other tests run already."""
 
     seen: set[tuple[int, str]] = field(default_factory=set)
+    before: set[tuple[int, str]] = field(default_factory=lambda: _descendants())
 
     async def look(self) -> None:
         """Note those that are there now."""
-        self.seen |= await to_thread.run_sync(_descendants)
+        self.seen |= await to_thread.run_sync(_descendants) - self.before
 
     async def left(self) -> list[str]:
         """Those of them that are still there, wherever they belong by now."""
