@@ -19,9 +19,10 @@ from orchestration_service.version import service_version
 _KEEP_ALIVE_SECONDS = 120  # above the minute for which clients keep idle connections: a close that crosses a request loses it
 
 
-def create_app(*, settings: Settings, operations: OperationStore, board: StatusBoard, start_turn: StartTurn, forks: Forks) -> FastAPI:
+def create_app(
+    *, settings: Settings, doorkeeper: Doorkeeper, operations: OperationStore, board: StatusBoard, start_turn: StartTurn, forks: Forks
+) -> FastAPI:
     """Return the application. The caller keeps what is given open for as long as it serves."""
-    doorkeeper = Doorkeeper(instance_id=settings.instance_id, api_key=settings.api_key)
     app = FastAPI(
         title="ClaudeCode orchestration service",
         version=service_version(),

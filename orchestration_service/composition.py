@@ -22,6 +22,7 @@ from orchestration_service.operations import StatusBoard
 from orchestration_service.pipeline import Pipeline
 from orchestration_service.planning import SandboxLimits
 from orchestration_service.sandboxes import open_sandboxes
+from orchestration_service.security import Doorkeeper
 from orchestration_service.sessions import SessionSettings
 from orchestration_service.settings import Settings
 from orchestration_service.stores import context_account, open_store, opened
@@ -40,6 +41,9 @@ class Service:
 
     sandbox: str
     """What sandboxes are made of here."""
+
+    doorkeeper: Doorkeeper
+    """Who checks the key of each call."""
 
 
 @asynccontextmanager
@@ -91,10 +95,11 @@ async def open_service(
             )
         )
         forks = Forks(store, Carrier(context, SessionSettings()))
-        app = create_app(settings=settings, operations=store, board=board, start_turn=keeper.start, forks=forks)
+        doorkeeper = Doorkeeper(instance_id=settings.instance_id, api_key=settings.api_key)
+        app = create_app(settings=settings, doorkeeper=doorkeeper, operations=store, board=board, start_turn=keeper.start, forks=forks)
         if context_app is not None:
             app.mount(CONTEXT_PATH, context_app)
-        yield Service(app, sandbox)
+        yield Service(app, sandbox, doorkeeper)
 
 
 async def _open_context(settings: Settings, stack: AsyncExitStack, waiting: WaitingRoom) -> tuple[ContextClient, FastAPI | None, str]:

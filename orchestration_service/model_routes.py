@@ -3,16 +3,21 @@
 A request never carries a key, only the name of one (contract: orchestration §5.2). The name is looked up in what the operator configured.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import SecretStr, ValidationError
 
 from orchestration_service.brokers.route import ModelParameters, ModelRoute
-from orchestration_service.errors import PlanRefused
+from orchestration_service.errors import PlanRefused, SettingsError
 from orchestration_service.planning import Planned
 
+ModelKeys = Callable[[str], Awaitable[SecretStr | None]]
+"""Finds the key of a model endpoint by the name of its configuration key; None where there is none."""
+
+_log = logging.getLogger(__name__)
 _LONGEST_SILENCE_SECONDS = 600.0
 _PROVIDERS: Mapping[str, str] = {"": "anthropic", "anthropic": "anthropic", "anthropic-compatible": "anthropic-compatible"}
 
@@ -21,8 +26,8 @@ _PROVIDERS: Mapping[str, str] = {"": "anthropic", "anthropic": "anthropic", "ant
 class ModelRoutes:
     """What the operator configured about models."""
 
-    secrets: Mapping[str, SecretStr] = field(default_factory=dict)
-    """Secrets by the name of their configuration key, as endpoints refer to them."""
+    keys: ModelKeys | None = None
+    """Where keys are found by the names that endpoints refer to them by; None for nowhere."""
 
     default_key: SecretStr | None = None
     """Key for endpoints whose key name has no secret here."""
@@ -30,7 +35,7 @@ class ModelRoutes:
     base_url: str | None = None
     """Address that replaces the endpoint's, for gateways and for the scripted model."""
 
-    def route(self, planned: Planned, upn: str) -> ModelRoute:
+    async def route(self, planned: Planned, upn: str) -> ModelRoute:
         """Return the route of a turn.
 
         Raises:
@@ -44,7 +49,7 @@ class ModelRoutes:
                 "Use 'anthropic' or 'anthropic-compatible'."
             )
         name = endpoint.api_key_configuration_name
-        key = self.secrets.get(name) or self.default_key
+        key = await self._key(endpoint.name, name) or self.default_key
         if key is None:
             raise PlanRefused(
                 f"There is no key for the model endpoint {endpoint.name!r}: the service has no value for {name or 'its key'!r}. "
@@ -67,6 +72,18 @@ class ModelRoutes:
         except ValidationError as error:
             fault = error.errors(include_input=False, include_url=False)[0]
             raise PlanRefused(f"The model endpoint {endpoint.name!r} cannot be used: {fault['loc']}: {fault['msg']}.") from error
+
+    async def _key(self, endpoint: str, name: str | None) -> SecretStr | None:
+        if self.keys is None or not name:
+            return None
+        try:
+            return await self.keys(name)
+        except SettingsError as error:
+            _log.error("The key of the model endpoint %r cannot be read: %s", endpoint, error)
+            raise PlanRefused(
+                f"The key of the model endpoint {endpoint!r} cannot be read just now. "
+                "An administrator finds the reason in the service's log."
+            ) from error
 
 
 def _parameters(raw: Mapping[str, Any]) -> ModelParameters:

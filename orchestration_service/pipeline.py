@@ -159,7 +159,7 @@ class Pipeline:
         course.planned = self._plan(course, course.past.opened.continuing if course.past.opened else None)
         check_profile(course.conversation, course.planned)
         follower = Follower(self._board, course.ledger, turn.operation.operation_id)
-        manifest, calls = await self._run(course, follower, self._routes.route(course.planned, turn.operation.upn))
+        manifest, calls = await self._run(course, follower, await self._routes.route(course.planned, turn.operation.upn))
         if course.late:
             if manifest.end_reason == "sandbox_lost":
                 raise SandboxLost(manifest.detail, may_answer=course.may_answer)

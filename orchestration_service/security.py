@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import re
+import time
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
@@ -21,6 +22,7 @@ from orchestration_service.errors import IdentityRefused, InstanceRefused, KeyRe
 API_KEY_HEADER = "X-API-KEY"
 IDENTITY_HEADER = "X-USER-IDENTITY"
 UPN_LIMIT = 1024
+_OVERLAP_SECONDS = 3600.0
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
@@ -50,6 +52,8 @@ class HeaderLists(Protocol):
 class Doorkeeper:
     """Admits requests that carry our key, mean our instance and name a user.
 
+    After a key was replaced, the one before it is admitted for an hour: the platform's services learn of the new one at their own time.
+
     Args:
         instance_id: The platform instance served.
         api_key: The key callers have to show.
@@ -58,9 +62,18 @@ class Doorkeeper:
     def __init__(self, *, instance_id: str, api_key: SecretStr) -> None:
         self.instance_id = instance_id
         self._instance = instance_id.casefold()
-        self._key = api_key.get_secret_value().encode()
+        self._key = self._key_before = api_key.get_secret_value().encode()
+        self._replaced = 0.0
         # the same few users poll ten times a second, and a header with many groups costs a millisecond to read
         self._identify = lru_cache(maxsize=256)(_identify)
+
+    def replace_key(self, api_key: SecretStr) -> bool:
+        """Take another key from now on; tell whether it is another one."""
+        fresh = api_key.get_secret_value().encode()
+        if hmac.compare_digest(fresh, self._key):
+            return False
+        self._key_before, self._key, self._replaced = self._key, fresh, time.monotonic()
+        return True
 
     def admit(self, instance_id: str, headers: HeaderLists) -> Caller:
         """Return the caller of a request.
@@ -90,7 +103,10 @@ class Doorkeeper:
         if not values:
             raise KeyRefused(f"The header {API_KEY_HEADER!r} is missing. Send the key of this service in it.")
         shown = values[0].encode("latin-1", "replace")
-        if len(values) != 1 or not hmac.compare_digest(shown, self._key):
+        held = hmac.compare_digest(shown, self._key)
+        if hmac.compare_digest(shown, self._key_before) and time.monotonic() - self._replaced < _OVERLAP_SECONDS:
+            held = True
+        if len(values) != 1 or not held:
             raise KeyRefused(f"The key in {API_KEY_HEADER!r} is not the key of this service.")
 
 

@@ -1,7 +1,7 @@
 """Everything an administrator can set, read once at start.
 
-Values come from the environment (``CLAUDE_CODE_…``) or a ``.env`` file in the working directory, the environment
-winning. A wrong or missing value stops the start with the variable's name and what belongs there; secrets show up
+Values come from the environment (``CLAUDE_CODE_…``), a ``.env`` file in the working directory, or the platform's App Configuration;
+the first that has one wins. A wrong or missing value stops the start with the variable's name and what belongs there; secrets show up
 neither in messages nor in ``repr``.
 """
 
@@ -10,17 +10,19 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, AliasChoices, AnyHttpUrl, Field, SecretStr, ValidationError, model_validator
 from pydantic_core import ErrorDetails
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, DotEnvSettingsSource, EnvSettingsSource, SettingsConfigDict
 
 from context_client.embedded.azure_settings import AccountAddress
 from context_client.pools.settings import POOL_API_VERSION, SHORTEST_KEY, SessionPool
 from context_client.size import USUAL_SIZE, SandboxSize
 from orchestration_service.errors import SettingsError
+from orchestration_service.platform_keys import key_of
 from workflow_schemas.walls import WallLevel
 
 PREFIX = "CLAUDE_CODE_"
@@ -248,19 +250,52 @@ class Settings(BaseSettings):
         return self.context_url is None
 
 
-def load_settings(**overrides: Any) -> Settings:
-    """Read the settings; ``overrides`` win over environment and file.
+def load_settings(*, platform: Mapping[str, Any] | None = None, **overrides: Any) -> Settings:
+    """Read the settings; ``overrides`` win over the environment, that over the file, and that over what the platform's store says.
+
+    Args:
+        platform: Values by field, as `PlatformConfiguration.settings` returns them.
+        overrides: Values by field.
 
     Raises:
         SettingsError: A setting is missing or wrong; the message names each and says what belongs there.
     """
+    nearby = set_nearby()
+    farther = {name: value for name, value in (platform or {}).items() if name not in nearby}
     try:
-        return Settings(**overrides)
+        return Settings(**{**farther, **overrides})
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False, include_context=False)
         names = tuple(name for name in map(_variable, problems) if name)
-        lines = "\n".join(f"  {_sentence(problem)}" for problem in problems)
+        lines = "\n".join(f"  {_sentence(problem, farther)}" for problem in problems)
         raise SettingsError(f"The service cannot start with these settings:\n{lines}", names) from None  # hides secrets
+
+
+def variable_of(field: str) -> str:
+    """Return the environment variable of a setting; the first one, where it has two."""
+    alias = Settings.model_fields[field].validation_alias
+    return str(alias.choices[0]) if isinstance(alias, AliasChoices) else PREFIX + field.upper()
+
+
+def set_in_environment() -> dict[str, Any]:
+    """Return what the environment sets, by field."""
+    return _by_field(EnvSettingsSource(Settings)())
+
+
+def set_in_file() -> dict[str, Any]:
+    """Return what the file sets, by field."""
+    return _by_field(DotEnvSettingsSource(Settings)())
+
+
+def set_nearby() -> dict[str, Any]:
+    """Return what environment and file set, by field."""
+    return {**set_in_file(), **set_in_environment()}
+
+
+def _by_field(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Name values as fields are named; a source names a field with two variables by the first of them."""
+    fields = {variable_of(name): name for name in Settings.model_fields}
+    return {fields.get(name, name): value for name, value in values.items()}
 
 
 def _variable(problem: ErrorDetails) -> str:
@@ -270,11 +305,14 @@ def _variable(problem: ErrorDetails) -> str:
     return name if name.isupper() else PREFIX + name.upper()
 
 
-def _sentence(problem: ErrorDetails) -> str:
+def _sentence(problem: ErrorDetails, farther: Mapping[str, Any]) -> str:
     name = _variable(problem)
     if not name:
         return problem["msg"].removeprefix("Value error, ")
-    field = Settings.model_fields.get(name.removeprefix(PREFIX).lower())
+    setting = name.removeprefix(PREFIX).lower()
+    field = Settings.model_fields.get(setting)
     meaning = (field.description or "") if field else ""
     what = "is missing" if problem["type"] == "missing" else problem["msg"].removeprefix("Value error, ")
-    return f"{name}: {what}. It is: {meaning} Set it in the environment or in '.env'."
+    key = key_of(setting)
+    where = f"App Configuration has it as {key}: correct it there." if setting in farther else f"App Configuration as {key}."
+    return f"{name}: {what}. It is: {meaning} " + (where if setting in farther else f"Set it in the environment, in '.env', or in {where}")

@@ -34,6 +34,10 @@ async def _run(given: argparse.Namespace) -> int:
         from orchestration_service.cli.bench.run import bench
 
         return await bench(only=given.only, json_path=given.json)
+    if given.command == "config":
+        from orchestration_service.cli.config import show_config
+
+        return await show_config(as_json=given.json)
     from orchestration_service.cli.serve import serve
 
     return await serve(host=given.host, port=given.port)
@@ -48,8 +52,11 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--model", default=os.environ.get("ANTHROPIC_MODEL", "claude-sonnet-4-5"), help="model to use with a key")
     demo.add_argument("--keep", type=Path, help="folder to put the files of the turn into")
     serve = commands.add_parser("serve", help="the embedded platform, until Ctrl+C")
-    serve.add_argument("--host", default="127.0.0.1")
-    serve.add_argument("--port", type=int, default=8000)
+    serve.add_argument("--host", help="address to listen on")
+    serve.add_argument("--port", type=int, help="port to listen on")
+    config = commands.add_parser("config", help="the settings in force")
+    config.add_argument("action", choices=("show",), help="show: every setting with its value and where that comes from")
+    config.add_argument("--json", action="store_true", help="print JSON")
     bench = commands.add_parser("bench", help="speed, as ratios measured in one run")
     bench.add_argument("only", nargs="*", help="names of single measurements")
     bench.add_argument("--json", type=Path, help="file to write the figures to")

@@ -1,51 +1,53 @@
 """The embedded platform, until it is told to stop."""
 
-import os
-import secrets
-import uuid
-from pathlib import Path
+from contextlib import AsyncExitStack
 
+import anyio
 import uvicorn
 
 from orchestration_service.app import server_config
 from orchestration_service.cli.hosting import quick_to_answer
 from orchestration_service.composition import CONTEXT_PATH, open_service
-from orchestration_service.settings import load_settings
+from orchestration_service.configuration import open_configuration
+from orchestration_service.model_routes import ModelRoutes
 
 
-async def serve(*, host: str, port: int) -> int:
-    """Serve until Ctrl+C or SIGTERM. Instance id and key come from the environment, or are made and kept in the data folder.
+async def serve(*, host: str | None, port: int | None) -> int:
+    """Serve until Ctrl+C or SIGTERM.
+
+    Args:
+        host: Address to listen on; None for that of the configuration.
+        port: Port to listen on; None for that of the configuration.
 
     Raises:
         SettingsError: A setting is wrong.
         SandboxUnavailable: No sandbox can be made on this machine.
     """
-    data_dir = Path(os.environ.get("CLAUDE_CODE_DATA_DIR", ".data"))
-    overrides = {
-        "instance_id": os.environ.get("CLAUDE_CODE_INSTANCE_ID") or _kept(data_dir / "instance-id", str(uuid.uuid4())),
-        "api_key": os.environ.get("CLAUDE_CODE_API_KEY") or _kept(data_dir / "api-key", secrets.token_urlsafe(24)),
-    }
-    settings = load_settings(host=host, port=port, data_dir=data_dir, **overrides)
-    async with open_service(settings) as service:
-        print(f"ClaudeCode orchestration service: http://{host}:{port}/instances/{settings.instance_id}/")
+    async with AsyncExitStack() as stack:
+        configuration = await stack.enter_async_context(open_configuration(host=host, port=port))
+        settings, platform = configuration.settings, configuration.platform
+        keys = platform.model_key if platform else None
+        routes = ModelRoutes(keys=keys, default_key=settings.anthropic_api_key, base_url=settings.anthropic_base_url)
+        service = await stack.enter_async_context(open_service(settings, routes=routes))
+        for key in configuration.ignored:
+            print(f"Without effect: App Configuration has {key}, which is no setting of this version.")
+        address = f"http://{settings.host}:{settings.port}"
+        print(f"ClaudeCode orchestration service: {address}/instances/{settings.instance_id}/")
         if settings.is_embedded:
-            print(f"Context API (embedded):          http://{host}:{port}{CONTEXT_PATH}/")
+            print(f"Context API (embedded):          {address}{CONTEXT_PATH}/")
         else:
             print(f"Context API:                     {settings.context_url}")
-        print(f"Key (X-API-KEY):                 in {data_dir / 'api-key'}, unless CLAUDE_CODE_API_KEY is set")
+        source = next(origin.source for origin in configuration.origins if origin.variable == "CLAUDE_CODE_API_KEY")
+        print(f"Key (X-API-KEY):                 {source}")
         print(f"Sandbox:                         {service.sandbox}")
-        if settings.anthropic_api_key is None:
+        if settings.anthropic_api_key is None and platform is None:
             print("No model key is set (ANTHROPIC_API_KEY): completions will say so.")
-        with quick_to_answer():
-            await uvicorn.Server(server_config(service.app, settings)).serve()
+        async with anyio.create_task_group() as beside:
+            if platform is not None:
+                from orchestration_service.freshness import keep_fresh
+
+                beside.start_soon(keep_fresh, platform, service.doorkeeper)
+            with quick_to_answer():
+                await uvicorn.Server(server_config(service.app, settings)).serve()
+            beside.cancel_scope.cancel()
     return 0
-
-
-def _kept(path: Path, fresh: str) -> str:
-    """Return what the file holds, after putting a fresh value into it if it is not there; only its owner may read it."""
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(fresh)
-    return path.read_text(encoding="ascii").strip()

@@ -33,6 +33,7 @@ EDGES: Mapping[str, tuple[str, ...]] = {
         "orchestration_service/operations/cosmos_account.py",
         "orchestration_service/operations/cosmos_documents.py",
         "orchestration_service/operations/cosmos_errors.py",
+        "orchestration_service/platform_configuration.py",
         "context_client/embedded/azure_blobs.py",
         "context_client/embedded/azure_records.py",
         "context_client/embedded/azure_storage.py",

@@ -98,8 +98,12 @@ def test_nothing_is_dropped_in_silence(changes: dict[str, str], remark: str) -> 
     assert any(found.startswith(remark) for found in remarks), remarks
 
 
-def test_the_model_is_called_where_and_how_its_endpoint_says() -> None:
-    route = ModelRoutes(secrets={MODEL_KEY: SecretStr("sk-model")}).route(planned(), "dana@contoso.example")
+@pytest.mark.anyio
+async def test_the_model_is_called_where_and_how_its_endpoint_says() -> None:
+    async def key_of(name: str) -> SecretStr | None:
+        return SecretStr("sk-model") if name == MODEL_KEY else None
+
+    route = await ModelRoutes(keys=key_of).route(planned(), "dana@contoso.example")
     assert (route.provider, route.base_url, route.model) == ("anthropic", "https://api.anthropic.com", "claude-sonnet-5-5")
     assert route.sent_headers() == {"x-api-key": "sk-model"}
     assert route.parameters.max_tokens == 8192

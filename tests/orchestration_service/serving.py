@@ -17,6 +17,7 @@ from orchestration_service.app import create_app, server_config
 from orchestration_service.carrying import Carrier
 from orchestration_service.forking import Forks
 from orchestration_service.operations import AcceptedTurn, SqliteOperations, StatusBoard
+from orchestration_service.security import Doorkeeper
 from orchestration_service.sessions import SessionSettings
 from orchestration_service.settings import Settings, load_settings
 from workflow_schemas.platform import CompletionResponse, TextItem
@@ -98,7 +99,10 @@ async def served(folder: Path, **settings: Any) -> AsyncIterator[Service]:
     ):
         service = Service(client, context, operations, board, loaded)
         forks = Forks(operations, Carrier(context, SessionSettings()))
-        app = create_app(settings=loaded, operations=operations, board=board, start_turn=service.start_turn, forks=forks)
+        doorkeeper = Doorkeeper(instance_id=loaded.instance_id, api_key=loaded.api_key)
+        app = create_app(
+            settings=loaded, doorkeeper=doorkeeper, operations=operations, board=board, start_turn=service.start_turn, forks=forks
+        )
         server = uvicorn.Server(server_config(app, loaded))
         tasks.start_soon(server.serve)
         await until(lambda: server.started)
