@@ -22,7 +22,7 @@ from tests.context_client.pools.conftest import KEY, serving
 
 pytestmark = pytest.mark.anyio
 
-COOLDOWN_SECONDS = 4.0
+COOLDOWN_SECONDS = 6.0
 """Longer than any two calls of a session are apart, on a busy machine too."""
 
 
@@ -40,11 +40,12 @@ async def behind_a_pool(folder: Path) -> AsyncIterator[SandboxProvider]:
     """Each slot is held for a cooldown, so that most of three hundred sessions wait for the end of another's."""
     async with AsyncExitStack() as stack:
         sandboxes = await stack.enter_async_context(on_this_machine(folder))
-        chosen = EmulatorSettings(token_key=SecretStr(KEY), max_sessions=SIDE_BY_SIDE * 2, cooldown_seconds=COOLDOWN_SECONDS)
+        held = COOLDOWN_SECONDS - 1  # a slot goes before its sandbox does
+        chosen = EmulatorSettings(token_key=SecretStr(KEY), max_sessions=SIDE_BY_SIDE * 2, cooldown_seconds=held)
         emulator = PoolEmulator(chosen, sandboxes)
         stack.push_async_callback(emulator.aclose)
         url = await stack.enter_async_context(serving(emulator))
-        pools = (SessionPool(name="one", endpoint=url, cooldown_seconds=COOLDOWN_SECONDS),)
+        pools = (SessionPool(name="one", endpoint=url, cooldown_seconds=held),)
         settings = DynamicSessionsSettings(pools=pools, identifier_key=SecretStr("k" * 32), retry_seconds=0.05)
         yield await stack.enter_async_context(DynamicSessions(settings, tokens=LocalTokens(KEY.encode())))
 
