@@ -1,6 +1,5 @@
 """The way to one sandbox: counts what is under way, so that idle ones are known, and tells why a dead one is dead."""
 
-import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -9,6 +8,7 @@ import anyio
 import httpx
 
 from context_client.counted import counted
+from context_client.sandboxes.unix import over_unix_socket
 
 _SETTLE_SECONDS = 1.0
 
@@ -18,12 +18,8 @@ _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=4)
 
 
 def over_socket(path: Path) -> httpx.AsyncHTTPTransport:
-    """HTTP over a Unix socket.
-
-    No TLS is spoken there. For a transport that is told nothing, httpx reads all certificates of the machine, which holds the event
-    loop for some 20 ms at each start of a sandbox; this one trusts none.
-    """
-    return httpx.AsyncHTTPTransport(uds=str(path), limits=_LIMITS, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    """HTTP over the Unix socket of a sandbox."""
+    return over_unix_socket(path, _LIMITS)
 
 
 class Reached(Protocol):
