@@ -15,7 +15,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Self, cast
 
 from context_client.size import MEBIBYTE, SandboxSize
 
@@ -35,8 +35,40 @@ WRITABLE_PLACES: Mapping[str, int] = MappingProxyType(
 _PAGE = 4096  # a tmpfs counts in pages, and rounds up
 
 
+class Sized:
+    """Limits of a sandbox, wherever it is made, whose size a caller may choose."""
+
+    cpus: float | None
+    memory_bytes: int
+    processes: int
+    places: Mapping[str, int]
+
+    @property
+    def size(self) -> SandboxSize:
+        """What of it a caller may choose."""
+        disk = sum(self.places.values())
+        return SandboxSize(cpus=self.cpus, memory_bytes=self.memory_bytes, processes=self.processes, disk_bytes=disk)
+
+    def sized(self, size: SandboxSize | None) -> Self:
+        """Return the same limits with the size that a caller asks for; what it does not say stays.
+
+        Args:
+            size: How large.
+        """
+        if size is None:
+            return self
+        sized: Self = replace(
+            cast(Any, self),  # whoever is one of these is a dataclass
+            cpus=size.cpus or self.cpus,
+            memory_bytes=size.memory_bytes or self.memory_bytes,
+            processes=size.processes or self.processes,
+            places=spread(self.places, size.disk_bytes),
+        )
+        return sized
+
+
 @dataclass(frozen=True, kw_only=True)
-class SandboxLimits:
+class SandboxLimits(Sized):
     """What one sandbox may use."""
 
     places: Mapping[str, int] = field(default_factory=lambda: WRITABLE_PLACES)
@@ -64,28 +96,6 @@ class SandboxLimits:
         missing = WRITABLE_PLACES.keys() ^ self.places.keys()
         if missing:
             raise ValueError(f"These places need a size, no more and no fewer: {sorted(WRITABLE_PLACES)}.")
-
-    @property
-    def size(self) -> SandboxSize:
-        """What of it a caller may choose."""
-        disk = sum(self.places.values())
-        return SandboxSize(cpus=self.cpus, memory_bytes=self.memory_bytes, processes=self.processes, disk_bytes=disk)
-
-    def sized(self, size: SandboxSize | None) -> Self:
-        """Return the same limits with the size that a caller asks for; what it does not say stays.
-
-        Args:
-            size: How large.
-        """
-        if size is None:
-            return self
-        return replace(
-            self,
-            cpus=size.cpus or self.cpus,
-            memory_bytes=size.memory_bytes or self.memory_bytes,
-            processes=size.processes or self.processes,
-            places=spread(self.places, size.disk_bytes),
-        )
 
 
 def spread(places: Mapping[str, int], disk_bytes: int | None) -> Mapping[str, int]:

@@ -14,19 +14,19 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
-from context_client.sandboxes.limits import WRITABLE_PLACES, spread
-from context_client.size import MEBIBYTE, SandboxSize
+from context_client.sandboxes.limits import WRITABLE_PLACES, Sized
+from context_client.size import MEBIBYTE
 
 DEFAULT_IMAGE = "claude-code-runner:dev"
 SHARED_MEMORY = "/dev/shm"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContainerLimits:
+class ContainerLimits(Sized):
     """What one container may use."""
 
     places: Mapping[str, int] = field(default_factory=lambda: WRITABLE_PLACES)
@@ -58,28 +58,6 @@ class ContainerLimits:
         amounts = (*self.places.values(), self.memory_bytes, self.processes, self.files, self.open_files, self.cpus)
         if not all(math.isfinite(amount) and amount > 0 for amount in amounts):
             raise ValueError("Every limit needs a number above zero: the engine takes zero for 'without limit'.")
-
-    @property
-    def size(self) -> SandboxSize:
-        """What of it a caller may choose."""
-        disk = sum(self.places.values())
-        return SandboxSize(cpus=self.cpus, memory_bytes=self.memory_bytes, processes=self.processes, disk_bytes=disk)
-
-    def sized(self, size: SandboxSize | None) -> Self:
-        """Return the same limits with the size that a caller asks for; what it does not say stays.
-
-        Args:
-            size: How large.
-        """
-        if size is None:
-            return self
-        return replace(
-            self,
-            cpus=size.cpus or self.cpus,
-            memory_bytes=size.memory_bytes or self.memory_bytes,
-            processes=size.processes or self.processes,
-            places=spread(self.places, size.disk_bytes),
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
