@@ -8,7 +8,6 @@ in use. By address: `python -m context_client.conformance.container --url http:/
 import argparse
 import json
 import sys
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
@@ -127,23 +126,33 @@ async def captures_subprocesses(client: httpx.AsyncClient) -> None:
 
 
 async def does_not_wait_for_what_is_left_behind(client: httpx.AsyncClient) -> None:
-    """A background process holds no answer up, even with the output open."""
-    started = time.monotonic()
-    detail = await execute(client, "import subprocess\nsubprocess.Popen(['sleep', '30'])\nprint('gone')")
-    assert detail["output"] == "gone\n", detail
-    assert time.monotonic() - started < 10, "the answer waited for a background process"
+    """A background process holds no answer up, even with the output open: it still runs when the answer is there."""
+    detail = await execute(client, "import subprocess\nprint(subprocess.Popen(['sleep', '300']).pid)")
+    seen = await execute(client, f"import os\nos.kill({int(detail['output'])}, 9)")
+    assert not seen["error"], f"the answer waited for a background process: {seen}"
 
 
 async def runs_many_at_once(client: httpx.AsyncClient) -> None:
-    """Twenty executions that sleep take hardly longer than one, and files are served meanwhile."""
-    started = time.monotonic()
+    """Twenty executions run at the same time, since each waits for all others; files are served before any of them ends."""
+    meet = (
+        "import glob, os, time\n"
+        "open(f'here-{os.getpid()}', 'w').close()\n"
+        "end = time.monotonic() + 60\n"
+        "while time.monotonic() < end and not (len(glob.glob('here-*')) == 20 and os.path.exists('go')):\n"
+        "    time.sleep(0.02)\n"
+        "print(len(glob.glob('here-*')), os.path.exists('go'))\n"
+    )
+    details: list[dict[str, Any]] = []
+
+    async def run() -> None:
+        details.append(await execute(client, meet))
+
     async with anyio.create_task_group() as group:
         for _ in range(20):
-            group.start_soon(execute, client, "import time; time.sleep(1)")
-        await anyio.sleep(0.2)
+            group.start_soon(run)
         await listing(client)
-        assert time.monotonic() - started < 1, "files are not served while code runs"
-    assert time.monotonic() - started < 10, "executions wait for each other"
+        await upload(client, "go", b"")
+    assert [detail["output"] for detail in details] == ["20 True\n"] * 20, details
 
 
 async def lists_nested_files_by_relative_name(client: httpx.AsyncClient) -> None:
@@ -246,7 +255,6 @@ async def delete_ends_what_runs(client: httpx.AsyncClient) -> None:
     spawn = "subprocess.Popen(['sleep', '60'], stdin=-3, stdout=-3, stderr=-3, start_new_session=True).pid"
     detached = int((await execute(client, f"import subprocess\nprint({spawn})"))["output"])
     details: list[dict[str, Any]] = []
-    started = time.monotonic()
 
     async def run() -> None:
         details.append(await execute(client, "import time; time.sleep(60)"))
@@ -255,8 +263,7 @@ async def delete_ends_what_runs(client: httpx.AsyncClient) -> None:
         group.start_soon(run)
         await anyio.sleep(0.5)
         await delete(client)
-    assert time.monotonic() - started < 30, "the execution was not stopped"
-    assert details[0]["error"], details
+    assert details[0]["error"], f"the execution was not stopped: {details}"
     seen = await execute(client, f"import os\nos.kill({detached}, 9)")
     assert not seen["error"], f"the detached process must live on: {seen}"
 

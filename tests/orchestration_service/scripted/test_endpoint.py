@@ -77,13 +77,13 @@ async def test_in_order_counts_each_conversation_apart() -> None:
 
 
 async def test_many_conversations_at_once() -> None:
-    scripted = model(steps=[{"text": "x", "delay_seconds": 0.2}])
+    scripted = model(steps=[{"text": "x", "delay_seconds": 1}])
     async with client_of(scripted) as client, anyio.create_task_group() as tasks:
         started = monotonic()
         for _ in range(30):
             tasks.start_soon(lambda: client.post("/v1/messages", json=body(stream=True)))
     assert len(scripted.received) == 30
-    assert monotonic() - started < 3
+    assert monotonic() - started < 30 / 2
 
 
 async def test_a_script_that_is_over_refuses() -> None:
@@ -170,7 +170,7 @@ async def test_waits_follow_the_pace() -> None:
     started = monotonic()
     async with client_of(scripted) as client:
         assert (await client.post("/v1/messages", json=body(stream=True))).status_code == 200
-    assert monotonic() - started < 2
+    assert monotonic() - started < 30
 
 
 async def test_chunks_come_one_by_one_when_the_script_waits() -> None:
@@ -197,7 +197,7 @@ async def test_a_stalled_request_does_not_hold_the_endpoint() -> None:
         request = client.build_request("POST", "/v1/messages", json=body(stream=True))
         answer = await client.send(request, stream=True)
         started = monotonic()
-    assert monotonic() - started < 2
+    assert monotonic() - started < 30
     await answer.aclose()
     await client.aclose()
 

