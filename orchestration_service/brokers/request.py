@@ -52,6 +52,8 @@ class Refusal:
 
 def prepare(route: ModelRoute, call: ModelCall) -> UpstreamRequest | Refusal:
     """Check a call from the sandbox and give the request for the upstream."""
+    if route.provider not in ("anthropic", "anthropic-compatible") or route.credential is not None:
+        return _refuse(400, f"the service cannot call models of {route.provider!r} by this route yet")
     path, _, query = call.path.partition("?")
     if path not in _PATHS or query not in ("", "beta=true"):
         return _refuse(404, f"the path {call.path[:80]!r} is not offered; there are {sorted(_PATHS)}")

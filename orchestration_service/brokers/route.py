@@ -1,8 +1,28 @@
 """Where a model call goes, and with which credentials: read from the platform's resources, never from the sandbox."""
 
-from typing import Literal, Self
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+from orchestration_service.brokers.credentials import Credential, GoogleKey
+
+Provider = Literal["anthropic", "anthropic-compatible", "foundry", "bedrock", "vertex"]
+"""Who answers: Anthropic, a gateway that speaks its protocol, Microsoft Foundry, Amazon Bedrock, Google Vertex AI."""
+
+_CREDENTIALS: Mapping[str, frozenset[str]] = {
+    "anthropic": frozenset(),
+    "anthropic-compatible": frozenset({"entra"}),
+    "foundry": frozenset({"entra"}),
+    "bedrock": frozenset({"aws_keys", "aws_identity", "aws_role"}),
+    "vertex": frozenset({"google_key", "google_identity"}),
+}
+_NEEDS_PROOF = frozenset({"foundry", "bedrock", "vertex"})
+_EXAMPLE_REGION: Mapping[str, str] = {"bedrock": "us-east-1", "vertex": "global"}
+_BEDROCK_HOST = re.compile(r"bedrock-runtime(?:-fips)?\.([a-z0-9-]+)\.")
+_VERTEX_HOST = re.compile(r"([a-z0-9-]+)-aiplatform\.googleapis\.com\Z")
 
 
 class ModelParameters(BaseModel):
@@ -21,15 +41,20 @@ class ModelRoute(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    provider: Literal["anthropic", "anthropic-compatible"] = Field(
-        "anthropic", description="Who answers: Anthropic itself, or a gateway that speaks the same protocol."
-    )
+    provider: Provider = Field("anthropic", description="Who answers, which says how requests are addressed, signed and framed.")
     base_url: str = Field(
-        "https://api.anthropic.com", description="Address before /v1/messages; a path prefix is kept, a final /v1 is not."
+        "",
+        validate_default=True,
+        description="Address before /v1/messages (or before /model for Bedrock, /v1/projects for Vertex); a path prefix is kept, "
+        "a final /v1 is not. Empty for the provider's own address, which Foundry and gateways do not have.",
     )
-    api_key: SecretStr | None = Field(None, description="Key, sent in api_key_header.")
+    region: str | None = Field(None, description="Region of Bedrock or Vertex; empty for the one in the address.")
+    project: str | None = Field(None, description="Google Cloud project of Vertex; empty for the one in the key.")
+    api_key: SecretStr | None = Field(None, description="Key, sent in api_key_header; for Bedrock as Authorization: Bearer.")
     api_key_header: str = Field("x-api-key", description="Header the key is sent in.")
+    api_key_prefix: str = Field("", description="Word before the key in its header, with a space between them.")
     auth_token: SecretStr | None = Field(None, description="Token, sent as Authorization: Bearer.")
+    credential: Credential | None = Field(None, description="Who proves the route's right where it is neither key nor token.")
     model: str = Field(min_length=1, description="Deployment name that replaces the model of the request.")
     parameters: ModelParameters = Field(default_factory=ModelParameters, description="Parameters that win over the request.")
     headers: dict[str, str] = Field(default_factory=dict, repr=False, description="More headers, for gateways; may hold keys.")
@@ -41,13 +66,47 @@ class ModelRoute(BaseModel):
     idle_timeout_seconds: float = Field(120, gt=0, le=1800, description="Longest silence, before the first byte and between two.")
     max_attempts: int = Field(4, ge=1, le=20, description="How often one call is tried in all.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _place_is_known(cls, given: Any) -> Any:
+        """Fill in what the provider's name, address and key tell: one of region and address, the project, Foundry's path."""
+        if not isinstance(given, dict):
+            return given
+        filled, provider, address = dict(given), given.get("provider", "anthropic"), str(given.get("base_url") or "")
+        if provider in ("bedrock", "vertex") and not given.get("region"):
+            filled["region"] = _region_of(address)
+        if not address:
+            filled["base_url"] = _address_of(provider, filled.get("region"))
+        elif provider == "foundry" and urlsplit(address).path.strip("/") in ("", "v1", "models"):
+            filled["base_url"] = address.rstrip("/").removesuffix("/v1").removesuffix("/models") + "/anthropic"
+        return filled
+
     @field_validator("base_url")
     @classmethod
     def _is_an_address(cls, value: str) -> str:
         scheme, _, rest = value.partition("://")
+        if not value:
+            raise ValueError("there is no address; Foundry's is https://RESOURCE.services.ai.azure.com, the others' follow from a region")
         if scheme not in ("http", "https") or not rest.split("/")[0] or any(mark in value for mark in ("@", "?", "#", " ")):
             raise ValueError("base_url must be http(s)://host[:port][/prefix], without user, query or spaces")
         return value.rstrip("/").removesuffix("/v1")
+
+    @model_validator(mode="after")
+    def _provider_has_what_it_needs(self) -> Self:
+        kind = self.credential.kind if self.credential else None
+        if kind is not None and kind not in _CREDENTIALS[self.provider]:
+            raise ValueError(f"a credential of kind {kind!r} proves nothing to {self.provider!r}")
+        if kind is not None and (self.api_key or self.auth_token):
+            raise ValueError("there are both a key and an identity; leave one of them out")
+        if self.provider in _NEEDS_PROOF and not (kind or self.api_key or self.auth_token):
+            raise ValueError(f"{self.provider!r} needs a key, or an identity it knows")
+        if self.provider in ("bedrock", "vertex") and not (self.region and _REGION.match(self.region)):
+            raise ValueError(f"{self.provider!r} needs a region such as {_EXAMPLE_REGION[self.provider]!r}, in the route or in its address")
+        if self.provider == "vertex" and self.api_key is not None:
+            raise ValueError("'vertex' takes no API key for Claude; use a service account's key or the workload's identity")
+        if self.provider == "vertex" and not (self.google_project and _PROJECT.match(self.google_project)):
+            raise ValueError("'vertex' needs the name of a Google Cloud project, in the route or in the service account's key")
+        return self
 
     @model_validator(mode="after")
     def _headers_can_be_sent(self) -> Self:
@@ -62,11 +121,21 @@ class ModelRoute(BaseModel):
                 raise ValueError(f"the value of header {name!r} has characters no header can carry; check for line ends")
         return self
 
+    @property
+    def google_project(self) -> str | None:
+        """The project of Vertex: the route's own, or that of its key."""
+        if self.project or not isinstance(self.credential, GoogleKey):
+            return self.project
+        return self.credential.content().get("project_id")
+
     def sent_headers(self) -> dict[str, str]:
         """Give the headers that come from the route, credentials included."""
         headers = {name.lower(): value for name, value in self.headers.items()}
-        if self.api_key is not None:
-            headers[self.api_key_header.lower()] = self.api_key.get_secret_value()
+        if self.api_key is not None and self.provider == "bedrock":
+            headers["authorization"] = f"Bearer {self.api_key.get_secret_value()}"
+        elif self.api_key is not None:
+            prefix = f"{self.api_key_prefix} " if self.api_key_prefix else ""
+            headers[self.api_key_header.lower()] = prefix + self.api_key.get_secret_value()
         if self.auth_token is not None:
             headers["authorization"] = f"Bearer {self.auth_token.get_secret_value()}"
         return headers
@@ -74,8 +143,26 @@ class ModelRoute(BaseModel):
     def scrub(self, text: str) -> str:
         """Take everything secret of this route out of a text that leaves the broker."""
         credentials = [secret.get_secret_value() for secret in (self.api_key, self.auth_token) if secret is not None]
+        credentials += self.credential.secrets() if self.credential else ()
         # a short header such as "true" is no secret, and would tear holes into every sentence
         secrets = [*credentials, *(value for value in self.headers.values() if len(value) >= 8)]
         for secret in sorted(filter(None, secrets), key=len, reverse=True):
             text = text.replace(secret, "***")
         return text
+
+
+def _region_of(address: str) -> str | None:
+    host = urlsplit(address).hostname or ""
+    found = _BEDROCK_HOST.match(host) or _VERTEX_HOST.match(host)
+    if found is None and host == "aiplatform.googleapis.com":
+        return "global"
+    return found.group(1) if found else None
+
+
+def _address_of(provider: object, region: object) -> str:
+    if provider == "bedrock" and region:
+        return f"https://bedrock-runtime.{region}.amazonaws.com"
+    if provider == "vertex" and region:
+        host = {"global": "aiplatform", "us": "aiplatform.us.rep", "eu": "aiplatform.eu.rep"}.get(str(region), f"{region}-aiplatform")
+        return f"https://{host}.googleapis.com"
+    return "https://api.anthropic.com" if provider in ("anthropic", "anthropic-compatible") else ""
