@@ -19,6 +19,8 @@ _CREDENTIALS: Mapping[str, frozenset[str]] = {
     "bedrock": frozenset({"aws_keys", "aws_identity", "aws_role"}),
     "vertex": frozenset({"google_key", "google_identity"}),
 }
+_REGION = re.compile(r"[a-z0-9-]{2,40}\Z")
+_PROJECT = re.compile(r"[a-z0-9.:-]{1,100}\Z")
 _NEEDS_PROOF = frozenset({"foundry", "bedrock", "vertex"})
 _EXAMPLE_REGION: Mapping[str, str] = {"bedrock": "us-east-1", "vertex": "global"}
 _BEDROCK_HOST = re.compile(r"bedrock-runtime(?:-fips)?\.([a-z0-9-]+)\.")
