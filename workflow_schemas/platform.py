@@ -27,6 +27,7 @@ from workflow_schemas.platform_resolve import (
     ResourceProblem,
     RoleMissing,
     resolve_main_model,
+    resolve_model,
     resolve_prompt,
 )
 from workflow_schemas.platform_response import (
@@ -83,6 +84,7 @@ __all__ = [
     "failed_response",
     "progress_response",
     "resolve_main_model",
+    "resolve_model",
     "resolve_prompt",
     "result_id",
     "to_wire",

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from workflow_schemas.platform_request import AIModel, CompletionRequest, EndpointConfiguration, Incoming, Prompt
+from workflow_schemas.platform_request import AIModel, CompletionRequest, EndpointConfiguration, Incoming, Prompt, ResourceReference
 
 PromptRole = Literal["main_prompt", "router_prompt", "files_prompt", "final_prompt"]
 ResourceT = TypeVar("ResourceT", bound=Incoming)
@@ -71,7 +71,7 @@ class ResourceInvalid(ResourceProblem):
 
 
 class MainModel(NamedTuple):
-    """The model of a turn. Unpacks as ``model, endpoint, overrides``."""
+    """A model of a turn, mostly the main one. Unpacks as ``model, endpoint, overrides``."""
 
     model: AIModel
     """The model resource."""
@@ -91,17 +91,25 @@ def resolve_main_model(request: CompletionRequest) -> MainModel:
     workflow = request.agent.workflow
     references = workflow.references(role) if workflow else iter(())
     for object_id, reference in references:
-        if _MODELS.casefold() not in object_id.casefold():
-            continue
-        model = _resource(request, object_id, AIModel, wanted_by=f"role {role!r}")
-        if not model.deployment_name:
-            raise ResourceInvalid(object_id, "has no 'deployment_name'. Set it to the provider's model id")
-        if not model.endpoint_object_id:
-            raise ResourceInvalid(object_id, "has no 'endpoint_object_id'. Set it to the API endpoint that serves it")
-        endpoint = _resource(request, model.endpoint_object_id, EndpointConfiguration, wanted_by=f"the model {model.name or object_id!r}")
-        overrides = reference.properties.get("model_parameters")
-        return MainModel(model, endpoint, dict(overrides) if isinstance(overrides, dict) else {})
+        if _MODELS.casefold() in object_id.casefold():
+            return resolve_model(request, object_id, reference)
     raise RoleMissing(request.agent.name, role, "AI model")
+
+
+def resolve_model(request: CompletionRequest, object_id: str, reference: ResourceReference) -> MainModel:
+    """Return the model a reference leads to, its endpoint and the reference's overrides.
+
+    Raises:
+        ResourceProblem: It leads nowhere, or lacks something; the message says what to add.
+    """
+    model = _resource(request, object_id, AIModel, wanted_by=f"role {reference.role!r}")
+    if not model.deployment_name:
+        raise ResourceInvalid(object_id, "has no 'deployment_name'. Set it to the provider's model id")
+    if not model.endpoint_object_id:
+        raise ResourceInvalid(object_id, "has no 'endpoint_object_id'. Set it to the API endpoint that serves it")
+    endpoint = _resource(request, model.endpoint_object_id, EndpointConfiguration, wanted_by=f"the model {model.name or object_id!r}")
+    overrides = reference.properties.get("model_parameters")
+    return MainModel(model, endpoint, dict(overrides) if isinstance(overrides, dict) else {})
 
 
 def resolve_prompt(request: CompletionRequest, role: PromptRole = "main_prompt") -> Prompt:
