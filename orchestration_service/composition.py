@@ -26,6 +26,7 @@ from orchestration_service.security import Doorkeeper
 from orchestration_service.sessions import SessionSettings
 from orchestration_service.settings import Settings
 from orchestration_service.stores import context_account, open_store, opened
+from orchestration_service.vitals import Vitals
 from orchestration_service.waiting import WaitingRoom
 
 CONTEXT_PATH = "/context"
@@ -44,6 +45,9 @@ class Service:
 
     doorkeeper: Doorkeeper
     """Who checks the key of each call."""
+
+    vitals: Vitals
+    """How it is."""
 
 
 @asynccontextmanager
@@ -99,7 +103,7 @@ async def open_service(
         app = create_app(settings=settings, doorkeeper=doorkeeper, operations=store, board=board, start_turn=keeper.start, forks=forks)
         if context_app is not None:
             app.mount(CONTEXT_PATH, context_app)
-        yield Service(app, sandbox, doorkeeper)
+        yield Service(app, sandbox, doorkeeper, Vitals(store, load=lambda: keeper.load, instance_id=settings.instance_id))
 
 
 async def _open_context(settings: Settings, stack: AsyncExitStack, waiting: WaitingRoom) -> tuple[ContextClient, FastAPI | None, str]:

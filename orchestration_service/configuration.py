@@ -42,13 +42,14 @@ class Configuration:
 
 
 @asynccontextmanager
-async def open_configuration(**given: Any) -> AsyncIterator[Configuration]:
+async def open_configuration(*, replica: bool = False, **given: Any) -> AsyncIterator[Configuration]:
     """Read the configuration; the platform's store stays open until the end of the block.
 
     Without a store this may be an installation of its own: an instance id and a key that nobody has set are then made, and kept in the data
     folder.
 
     Args:
+        replica: This process is one of several or easily replaced, so an id and a key of its own would be known to nobody: none are made.
         given: What the command line says, by field; None for what it does not say.
 
     Raises:
@@ -57,7 +58,7 @@ async def open_configuration(**given: Any) -> AsyncIterator[Configuration]:
     said = {name: value for name, value in given.items() if value is not None}
     address = os.environ.get(ADDRESS_VARIABLE, "").strip()
     if not address:
-        values, sources = await anyio.to_thread.run_sync(_kept, said)
+        values, sources = ({}, {}) if replica else await anyio.to_thread.run_sync(_kept, said)
         settings = load_settings(platform=values, **said)
         yield Configuration(settings, origins(settings, said=said, farther=sources), None)
         return

@@ -60,6 +60,16 @@ def pace_of(lease: float) -> Pace:
     return Pace(lease=lease, look=min(Pace.look, lease))
 
 
+@dataclass(frozen=True)
+class Load:
+    """What a process has on its hands."""
+
+    running: int
+    """Turns that it works on."""
+    waiting: int
+    """Turns it has accepted that wait for the turn before them in their conversation."""
+
+
 class CarriesOut(Protocol):
     """What is needed of the pipeline."""
 
@@ -81,7 +91,13 @@ class Keeper:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._taken_over: set[str] = set()
         self._waiting: defaultdict[tuple[str, str], set[asyncio.Event]] = defaultdict(set)
+        self._running: set[str] = set()
         self._closing = False
+
+    @property
+    def load(self) -> Load:
+        """What is on its hands at the moment."""
+        return Load(running=len(self._running), waiting=sum(len(queue) for queue in self._waiting.values()))
 
     async def start(self, turn: AcceptedTurn) -> None:
         """Take a turn that was accepted here; only schedules the work."""
@@ -193,6 +209,7 @@ class Keeper:
         return unanswered
 
     async def _under_lease(self, turn: AcceptedTurn, claim: Claim, *, resumed: bool, late: bool) -> bool:
+        self._running.add(claim.operation_id)
         course = asyncio.create_task(self._carry_out(turn, claim, resumed=resumed, late=late))
         renewing = asyncio.create_task(self._renew(claim))
         try:
@@ -204,6 +221,7 @@ class Keeper:
             for task in (course, renewing):
                 task.cancel()
             await asyncio.gather(course, renewing, return_exceptions=True)
+            self._running.discard(claim.operation_id)
 
     async def _carry_out(self, turn: AcceptedTurn, claim: Claim, *, resumed: bool, late: bool) -> bool:
         for pause in self._pace.store:

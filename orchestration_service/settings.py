@@ -89,6 +89,10 @@ class Settings(BaseSettings):
     """Address to listen on."""
     port: int = Field(default=8000, ge=0, le=65535)
     """Port to listen on; 0 picks a free one."""
+    probe_port: int | None = Field(default=None, ge=0, le=65535)
+    """Port of probes and metrics (/live, /ready, /metrics), for the cluster and not for callers; without one there are none."""
+    drain_seconds: float = Field(default=0, ge=0, le=300, allow_inf_nan=False)
+    """How long to go on serving after SIGTERM while no longer being ready, so that a load balancer can look away first."""
 
     context_url: HttpAddress | None = None
     """Address of the Context API; without one an embedded Context API is used."""

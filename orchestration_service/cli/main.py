@@ -40,7 +40,7 @@ async def _run(given: argparse.Namespace) -> int:
         return await show_config(as_json=given.json)
     from orchestration_service.cli.serve import serve
 
-    return await serve(host=given.host, port=given.port)
+    return await serve(host=given.host, port=given.port, replica=given.replica)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -54,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help="the embedded platform, until Ctrl+C")
     serve.add_argument("--host", help="address to listen on")
     serve.add_argument("--port", type=int, help="port to listen on")
+    serve.add_argument("--replica", action="store_true", help="one of several: nothing is made up, sandboxes are elsewhere")
     config = commands.add_parser("config", help="the settings in force")
     config.add_argument("action", choices=("show",), help="show: every setting with its value and where that comes from")
     config.add_argument("--json", action="store_true", help="print JSON")

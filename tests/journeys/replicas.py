@@ -7,7 +7,7 @@ import socket
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,16 +96,16 @@ def files_of(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 @asynccontextmanager
-async def open_replicas(folder: Path, model_url: str, *, count: int = 2) -> AsyncIterator[Replicas]:
-    """Start everything and end it; nothing outlives the block."""
+async def open_replicas(folder: Path, model_url: str, *, leases: Sequence[int] = (LEASE_SECONDS, LEASE_SECONDS)) -> AsyncIterator[Replicas]:
+    """Start everything, a replica for each length of the lease, and end it; nothing outlives the block."""
     started: list[Process] = []
     http: list[httpx.AsyncClient] = []
     user = UserIdentity(name="Ann", user_name="ann@example.com", upn="ann@example.com")
     try:
         context = await _context(folder)
         started.append(context)
-        for number in range(count):
-            started.append(await _service(folder, context.url, model_url, number))  # noqa: PERF401  # those before one that fails end too
+        for number, lease in enumerate(leases):
+            started.append(await _service(folder, context.url, model_url, number, lease))  # those before one that fails end too
         async with ContextClient(base_url=context.url, api_key=KEY, instance_id=INSTANCE) as client:
             headers = {"X-API-KEY": KEY, "X-USER-IDENTITY": user.to_header()}
             http = [httpx.AsyncClient(base_url=service.url, headers=headers, timeout=60) for service in started[1:]]
@@ -126,15 +126,15 @@ async def _context(folder: Path) -> Process:
     return Process((await running.stdout.readline()).decode().strip(), running)
 
 
-async def _service(folder: Path, context_url: str, model_url: str, number: int) -> Process:
-    port = _free_port()
+async def _service(folder: Path, context_url: str, model_url: str, number: int, lease: int) -> Process:
+    port = free_port()
     environment = {
         "CLAUDE_CODE_DATA_DIR": str(folder / "shared"),
         "CLAUDE_CODE_INSTANCE_ID": INSTANCE,
         "CLAUDE_CODE_API_KEY": KEY,
         "CLAUDE_CODE_CONTEXT_URL": context_url,
         "CLAUDE_CODE_CONTEXT_API_KEY": KEY,
-        "CLAUDE_CODE_LEASE_SECONDS": str(LEASE_SECONDS),
+        "CLAUDE_CODE_LEASE_SECONDS": str(lease),
         "ANTHROPIC_API_KEY": SCRIPTED_KEY,
         "ANTHROPIC_BASE_URL": model_url,
     }
@@ -159,7 +159,7 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -13,19 +13,19 @@ from orchestration_service.scripted.app import ScriptedModel
 from orchestration_service.scripted.demo_repository import create_demo_repository
 from orchestration_service.scripted.endpoint import serve
 from orchestration_service.scripted.script import shipped_script
-from tests.journeys.replicas import Replicas, files_of, open_replicas, receipt
+from tests.journeys.replicas import LEASE_SECONDS, Replicas, files_of, open_replicas, receipt
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
 
 @asynccontextmanager
-async def working(folder: Path) -> AsyncIterator[tuple[Replicas, ScriptedModel, str]]:
-    """Two replicas, the first of them in the middle of a turn of eight model calls."""
+async def working(folder: Path, lease: int = LEASE_SECONDS) -> AsyncIterator[tuple[Replicas, ScriptedModel, str]]:
+    """Two replicas, the first of them, which has its leases for so long, in the middle of a turn of eight model calls."""
     script = shipped_script("edit_eight")
     slow = script.model_copy(update={"steps": tuple(step.model_copy(update={"delay_seconds": 0.4}) for step in script.steps)})
     model = ScriptedModel(slow)
     made = await asyncio.to_thread(create_demo_repository, folder / "pricing")
-    async with serve(model) as endpoint, open_replicas(folder, endpoint.base_url) as replicas:
+    async with serve(model) as endpoint, open_replicas(folder, endpoint.base_url, leases=(lease, LEASE_SECONDS)) as replicas:
         caller = replicas.callers[0]
         record = await caller.upload("c", "repository.tar", await asyncio.to_thread(pack, made.path))
         replicas.body = caller.completion("c", "Fix it.", [record], model="claude-sonnet-4-5")
@@ -65,8 +65,8 @@ async def test_a_killed_replica_is_replaced_in_the_middle_of_a_turn(tmp_path: Pa
 
 
 async def test_a_replica_that_is_told_to_stop_hands_its_turns_over_at_once(tmp_path: Path) -> None:
-    """No lease has to lapse, and the repeated request is answered by the other one."""
-    async with working(tmp_path) as (replicas, model, operation):
+    """Its lease would have gone on for an hour, and the repeated request is answered by the other one."""
+    async with working(tmp_path, lease=3600) as (replicas, model, operation):
         await replicas.services[0].stop()
         assert await replicas.callers[1].start(replicas.body) == operation
         ended = await replicas.finished(operation)

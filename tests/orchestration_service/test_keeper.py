@@ -12,7 +12,7 @@ import pytest
 
 from context_client import UserIdentity
 from orchestration_service.errors import LeaseLost, OperationUnknown, StoreBusy
-from orchestration_service.keeper import WAITING, Keeper, Pace, open_keeper, pace_of
+from orchestration_service.keeper import WAITING, Keeper, Load, Pace, open_keeper, pace_of
 from orchestration_service.operations import AcceptedTurn, Claim, NewOperation, SqliteOperations, StatusBoard
 from orchestration_service.operations.orphans import INTERRUPTED
 from tests.orchestration_service.serving import ANN, INSTANCE, answer, completion, identity
@@ -163,11 +163,13 @@ async def test_turns_of_a_conversation_wait_for_each_other_across_replicas(tmp_p
         await two.begun("other")
         await until(lambda: _said(one, "b"))
         assert len(one.played.asked) == 1
+        assert one.keeper.load == Load(running=1, waiting=1)
         one.played.end("a", "b")
         await one.begun("a", "b")
         await until(lambda: ended(one.store, "b"))
         two.played.end("d", "other")
         await until(lambda: ended(two.store, "d"))
+        await until(lambda: two.keeper.load == Load(running=0, waiting=0))
     assert [name for name, *_ in one.played.asked] == ["a", "b"]
     assert [name for name, *_ in two.played.asked] == ["other", "d"]
 
