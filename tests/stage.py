@@ -177,7 +177,7 @@ async def open_stage(
         upn: The user.
         chosen: Further settings, such as where sandboxes are.
     """
-    settings = load_settings(instance_id=str(uuid.uuid4()), api_key="stage-platform-key-0001", data_dir=folder, **chosen)
+    settings = load_settings(**{"instance_id": str(uuid.uuid4()), "api_key": "stage-platform-key-0001", "data_dir": folder, **chosen})
     models = Starlette()
     routes = ModelRoutes(default_key=SecretStr(MODEL_KEY))
     async with (

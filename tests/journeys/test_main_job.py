@@ -229,7 +229,7 @@ STEPS = [
 async def test_a_portal_sees_the_turn_grow_and_end(journey: Journey) -> None:
     """Each distinct answer to a poll is the list of steps up to some point, never an earlier point than before; then comes the result.
 
-    How many steps are added between two polls is chance, so is whether a poll meets the last steps, which come with the end.
+    Polls come when they come here; `test_portal.py` holds the turn at its moments and has the exact sequence.
     """
     *running, last = journey.turn.polls
     for state in running:
