@@ -1,11 +1,11 @@
-"""Resources of the platform as templates; values in double braces are filled in when they are rendered."""
+"""Resources of the platform as templates; values in double braces are filled in when they are used."""
 
 import json
 from importlib.resources import files
 from typing import Any
 
 
-def render(name: str, values: dict[str, str]) -> Any:
+def fill_template(name: str, values: dict[str, str]) -> Any:
     """Return a JSON template with its values filled in.
 
     Args:

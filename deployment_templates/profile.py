@@ -115,13 +115,13 @@ class Models(ProfilePart):
     url: Address | None = None
     """Address of the provider; only anthropic has one that is always the same."""
     authentication: Literal["key", "identity"] = "key"
-    """`key`: a secret in the key vault. `identity`: the service's own Azure identity, for foundry and bedrock."""
+    """`key`: a secret in the key vault. `identity`: the service's own identity, which all but anthropic can take."""
     header: str = Field(default="x-api-key", pattern=r"^[A-Za-z0-9-]+$")
     """Header a gateway wants its key in."""
     aws_role_arn: str | None = Field(default=None, pattern=r"^arn:aws[\w-]*:iam::\d{12}:role/[\w+=,.@/-]+$")
     """Role the service's Azure identity takes on, for bedrock with `identity`."""
-    aws_scope: str | None = None
-    """What the Azure token for that role is for, such as api://APPLICATION/.default; for bedrock with `identity`."""
+    scope: str | None = Field(default=None, pattern=r"^(?:api|https)://\S+$")
+    """What the identity's token is asked for, such as api://APPLICATION/.default; for gateways and bedrock with `identity`."""
     sonnet: str | None = Field(default=None, min_length=1)
     """Name of the Sonnet model at the provider (its model id or deployment name); left out, it is not installed."""
     opus: str | None = Field(default=None, min_length=1)
@@ -152,10 +152,11 @@ class Models(ProfilePart):
             )
         if self.url is None and self.provider != "anthropic":
             raise ValueError(f"url is missing: {_ADDRESSES[self.provider]}")
-        if self.authentication == "identity" and self.provider not in ("foundry", "bedrock"):
-            raise ValueError(f"authentication 'identity' is for foundry and bedrock; {self.provider} takes 'key'")
-        if self.provider == "bedrock" and self.authentication == "identity" and not (self.aws_role_arn and self.aws_scope):
-            raise ValueError("bedrock with 'identity' needs aws_role_arn and aws_scope")
+        if self.authentication == "identity":
+            needed = {"bedrock": ("aws_role_arn", "scope"), "gateway": ("scope",)}.get(self.provider, ())
+            missing = [name for name in needed if getattr(self, name) is None]
+            if self.provider == "anthropic" or missing:
+                raise ValueError(f"authentication 'identity' is not for anthropic, and {self.provider} needs {', '.join(missing) or 'key'}")
         return self
 
 

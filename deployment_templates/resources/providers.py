@@ -7,7 +7,6 @@ from deployment_templates.profile import ModelProvider, Profile
 from deployment_templates.resources.configuration import REFERENCE_CONTENT, SERVICES, AppConfigurationEntry
 from deployment_templates.resources.models import AuthenticationParameters
 
-FOUNDRY_SCOPE = "https://ai.azure.com/.default"
 MODEL_CALL_SECONDS = 600
 
 
@@ -30,63 +29,54 @@ class ProviderFacts:
 
 PROVIDERS: Mapping[ModelProvider, ProviderFacts] = {
     "anthropic": ProviderFacts(endpoint="Anthropic", provider="anthropic", url="https://api.anthropic.com", api_version="2023-06-01"),
-    "foundry": ProviderFacts(endpoint="ClaudeFoundry", provider="foundry"),
+    "foundry": ProviderFacts(endpoint="ClaudeFoundry", provider="azureai"),
     "bedrock": ProviderFacts(endpoint="ClaudeBedrock", provider="bedrock"),
     "vertex": ProviderFacts(endpoint="ClaudeVertex", provider="vertexai"),
     "gateway": ProviderFacts(endpoint="ClaudeGateway", provider="anthropic-compatible"),
 }
 
 
-def key_name(endpoint: str, part: str = "Essentials:APIKey") -> str:
-    """Return the configuration key of an endpoint's secret or setting."""
-    return f"{SERVICES}:{endpoint}:{part}"
+def key_name(endpoint: str) -> str:
+    """Return the configuration key of an endpoint's secret, the only form the service looks up for a request."""
+    return f"{SERVICES}:{endpoint}:Essentials:APIKey"
 
 
-def secret_entry(profile: Profile, endpoint: str, why: str, part: str = "APIKey") -> AppConfigurationEntry:
-    """Return the entry that refers to a secret of an endpoint; the secret is named as the platform names its own."""
+def secret_entry(profile: Profile, endpoint: str, why: str) -> AppConfigurationEntry:
+    """Return the entry that refers to the secret of an endpoint; the secret is named as the platform names its own."""
     return AppConfigurationEntry(
-        key=key_name(endpoint, f"Essentials:{part}"),
-        secret_name=f"{profile.names.secret_prefix}apiendpoints-{endpoint.lower()}-{part.lower()}",
+        key=key_name(endpoint),
+        secret_name=f"{profile.names.secret_prefix}apiendpoints-{endpoint.lower()}-apikey",
         content_type=REFERENCE_CONTENT,
         why=why,
     )
 
 
 def authentication(profile: Profile) -> AuthenticationParameters:
-    """Return how the chosen provider is opened."""
-    models, endpoint = profile.models, PROVIDERS[profile.models.provider].endpoint
-    key = key_name(endpoint)
-    if models.provider == "foundry" and models.authentication == "identity":
-        return AuthenticationParameters(scope=FOUNDRY_SCOPE)
-    if models.provider == "bedrock" and models.authentication == "identity":
-        return AuthenticationParameters(
-            scope=key_name(endpoint, "Configuration:Scope"), role_arn=key_name(endpoint, "Configuration:RoleArn")
-        )
-    if models.provider == "bedrock":
-        return AuthenticationParameters(
-            access_key=key_name(endpoint, "Essentials:AccessKey"), secret_key=key_name(endpoint, "Essentials:SecretKey")
-        )
+    """Return how the chosen provider is opened. Every secret is behind the one key the service gives to a model's endpoint."""
+    models, key = profile.models, key_name(PROVIDERS[profile.models.provider].endpoint)
+    if models.authentication == "identity":
+        given = {"role_arn": models.aws_role_arn, "scope": models.scope}
+        return AuthenticationParameters(**{name: value for name, value in given.items() if value is not None})
     if models.provider == "vertex":
-        return AuthenticationParameters(service_account_credentials=key_name(endpoint, "Essentials:ServiceAccountCredentials"))
-    header = {"foundry": "api-key", "gateway": models.header}.get(models.provider, "x-api-key")
+        return AuthenticationParameters(service_account_credentials=key)
+    if models.provider == "bedrock":
+        return AuthenticationParameters(api_key_configuration_name=key)
+    header = models.header if models.provider == "gateway" else "x-api-key"
     return AuthenticationParameters(api_key_configuration_name=key, api_key_header_name=header)
 
 
 def entries(profile: Profile) -> tuple[AppConfigurationEntry, ...]:
     """Return the configuration entries that `authentication` names."""
-    models, endpoint = profile.models, PROVIDERS[profile.models.provider].endpoint
-    parameters = authentication(profile)
-    plain = {parameters.role_arn: models.aws_role_arn, parameters.scope: models.aws_scope}
-    settings = tuple(
-        AppConfigurationEntry(key=key, value=value, why="how the service's identity is let in at the model provider")
-        for key, value in plain.items()
-        if key is not None and key.startswith(SERVICES) and value is not None
-    )
-    named = (
-        parameters.api_key_configuration_name,
-        parameters.access_key,
-        parameters.secret_key,
-        parameters.service_account_credentials,
-    )
-    why = "what opens the model provider, for the service alone"
-    return settings + tuple(secret_entry(profile, endpoint, why, key.rpartition(":")[2]) for key in named if key is not None)
+    if profile.models.authentication == "identity":
+        return ()
+    provider = profile.models.provider
+    return (secret_entry(profile, PROVIDERS[provider].endpoint, f"opens the model provider, for the service alone: {_SECRETS[provider]}"),)
+
+
+_SECRETS: Mapping[ModelProvider, str] = {
+    "anthropic": "an API key",
+    "foundry": "a key of the Foundry resource",
+    "bedrock": 'a Bedrock API key, or {"access_key_id": "…", "secret_access_key": "…"}',
+    "vertex": "a service account as JSON",
+    "gateway": "the gateway's key",
+}

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from context_client import ContextClient, FileRecord, UserIdentity
-from deployment_templates import render
+from deployment_templates import fill_template
 from orchestration_service.cli.hosting import Platform
 
 AGENT = "claude-code"
@@ -38,7 +38,7 @@ class Caller:
             "prompt": prompt,
             "model": model,
         }
-        body: dict[str, Any] = render("embedded/completion.json", values)
+        body: dict[str, Any] = fill_template("embedded/completion.json", values)
         for order, record in enumerate(files, start=1):
             body["file_history"].append(
                 {

@@ -15,7 +15,7 @@ from context_client.embedded.app import open_app
 from context_client.embedded.provider import DEFAULT_PROVIDER_NAME
 from context_client.embedded.settings import EmbeddedSettings
 from context_client.sandboxes.local import LocalSandboxes
-from deployment_templates import render
+from deployment_templates import fill_template
 from orchestration_service.brokers.model import ModelBroker
 from orchestration_service.cli.hosting import SCRIPTED_KEY
 from orchestration_service.model_routes import ModelRoutes
@@ -84,7 +84,7 @@ class Ground:
 
     async def accepted(self, name: str) -> AcceptedTurn:
         values = {"instanceId": INSTANCE, "operationId": name, "conversationId": name, "prompt": "Write.", "model": "claude-sonnet-4-5"}
-        request = CompletionRequest.model_validate(render("embedded/completion.json", values))
+        request = CompletionRequest.model_validate(fill_template("embedded/completion.json", values))
         about = {"conversation_id": name, "agent_name": "claude-code", "fingerprint": "f"}
         created = await self.store.create(NewOperation(operation_id=name, instance_id=INSTANCE, upn=USER.upn, **about))
         return AcceptedTurn(operation=created.operation, request=request, identity=USER, identity_header=USER.to_header())
