@@ -29,6 +29,7 @@ _IMAGES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tiff"})
 _ARTIFACT_CHARACTERS = 4_000
 _ANSWER_CHARACTERS = 60_000
 _REMARKS = 20
+_SETTINGS = 8
 _REMARK_CHARACTERS = 500
 _LABELS: Mapping[str, str] = {
     "patch": "Patch",
@@ -68,10 +69,12 @@ def failed(end: EndReason) -> bool:
 
 def compose(request: CompletionRequest, operation_id: str, planned: Planned, manifest: RunManifest, receipt: Receipt) -> CompletionResponse:
     """Return the answer of a turn."""
-    text = _answer(manifest, receipt)
+    text = "\n\n".join(part for part in (_answer(manifest, receipt), _settings_text(planned.remarks)) if part)
     downloads = [file for file in receipt.files if not _is_image(file)]
     listed = "\n".join(f"- {_LABELS.get(file.role, 'File')}: {_link(file)}{_doubt(file)}" for file in downloads)
-    shown = "\n\n".join(part for part in (text, f"**Files**\n\n{listed}" if listed else "", _receipt_text(receipt, manifest)) if part)
+    shown = "\n\n".join(
+        part for part in (text, f"**Files**\n\n{listed}" if listed else "", _receipt_text(receipt, manifest, planned.remarks)) if part
+    )
     annotations = [FileAnnotation(text=file.name, file_id=file.file_id) for file in downloads]
     images: list[ContentItem] = [ImageItem(text=file.name, file_id=file.file_id) for file in receipt.files if _is_image(file)]
     return CompletionResponse(
@@ -207,7 +210,22 @@ def _answer(manifest: RunManifest, receipt: Receipt) -> str:
     return "\n\n".join(part for part in (answer, ending) if part) or "The agent ended without an answer."
 
 
-def _receipt_text(receipt: Receipt, manifest: RunManifest) -> str:
+def _settings_text(remarks: Sequence[str]) -> str:
+    """Name the settings that are not in force as they were written, for whoever can put them right."""
+    if not remarks:
+        return ""
+    shown = _listed(remarks, most=_SETTINGS)
+    return "\n".join(["**Settings of this agent** that an administrator should look at:", "", *shown])
+
+
+def _receipt_text(receipt: Receipt, manifest: RunManifest, told: Sequence[str]) -> str:
+    """Return the last lines of an answer.
+
+    Args:
+        receipt: The receipt.
+        manifest: What the runner told.
+        told: Remarks that stand elsewhere in the answer.
+    """
     patch = ""
     if manifest.patch is not None:
         patch = "no files changed"
@@ -227,14 +245,14 @@ def _receipt_text(receipt: Receipt, manifest: RunManifest) -> str:
     if receipt.wall is not None and manifest.end_reason != "refused":  # else no agent stood behind it
         lines.append(f"*wall between agent and runner: {' '.join(receipt.wall.in_words().split())[:_REMARK_CHARACTERS]}*")
     lines += _listed([f"Not kept: {entry}" for entry in receipt.lost])
-    lines += _listed(receipt.remarks)
+    lines += _listed([remark for remark in receipt.remarks if remark not in told])
     return "\n".join(lines)
 
 
-def _listed(entries: Sequence[str]) -> list[str]:
+def _listed(entries: Sequence[str], most: int = _REMARKS) -> list[str]:
     """Return a bounded list of single lines: remarks may quote what a sandbox said."""
-    lines = [f"- {' '.join(entry.split())[:_REMARK_CHARACTERS]}" for entry in entries[:_REMARKS]]
-    return [*lines, f"- … and {len(entries) - _REMARKS} more"] if len(entries) > _REMARKS else lines
+    lines = [f"- {' '.join(entry.split())[:_REMARK_CHARACTERS]}" for entry in entries[:most]]
+    return [*lines, f"- … and {len(entries) - most} more"] if len(entries) > most else lines
 
 
 def _short_receipt(receipt: Receipt) -> str:

@@ -8,7 +8,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from context_client import SandboxSize
+from orchestration_service.agent_settings import settings_of
 from orchestration_service.errors import PlanRefused
+from orchestration_service.granting import not_granted
 from orchestration_service.prompting import WorkspaceOrigin, history, system_prompt
 from orchestration_service.sizing import wanted_size
 from workflow_schemas.plan import InputFile, Limits, Restore, TurnPlan
@@ -22,14 +24,12 @@ from workflow_schemas.platform import (
     resolve_prompt,
 )
 from workflow_schemas.platform_request import EndpointConfiguration
-from workflow_schemas.properties import PropertyReading, WorkflowProperties, flatten, read_properties
+from workflow_schemas.properties import WorkflowProperties
+from workflow_schemas.property_reading import NESTED, PropertyReading, read_properties
 from workflow_schemas.walls import WallLevel, stricter
 
 _ARCHIVES = (".zip", ".tar")
 _SOFT_SHARE = 0.85
-_SETTINGS_TOOL = "claudecode"
-_NESTED = "claude_code"
-_WORKFLOWS = "/foundationallm.agent/workflows/"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,10 +138,10 @@ def make_plan(
         sources=files,
         model=plan.model,
         endpoint=endpoint,
-        model_parameters={name: value for name, value in {**model.model_parameters, **overrides}.items() if name != _NESTED},
+        model_parameters={name: value for name, value in {**model.model_parameters, **overrides}.items() if name != NESTED},
         properties=properties,
         full_prompt=f"{plan.system_prompt}\n\n{plan.prompt}",
-        remarks=(*reading.remarks, *_honest_limits(properties, granted)),
+        remarks=(*reading.remarks, *not_granted(properties, granted, limits.minimum_wall)),
         size=wanted_size(properties),
     )
 
@@ -163,7 +163,7 @@ def profile_of(request: CompletionRequest) -> str:
         PlanRefused: The request or the agent's configuration does not allow a turn.
     """
     (_, _, overrides), _ = _resources(request)
-    return read_properties(_settings(request, overrides)).properties.sandbox_profile
+    return read_properties(settings_of(request, overrides).values).properties.sandbox_profile
 
 
 def _resources(request: CompletionRequest) -> tuple[MainModel, Prompt]:
@@ -186,49 +186,11 @@ def _resources(request: CompletionRequest) -> tuple[MainModel, Prompt]:
 
 def _reading(request: CompletionRequest, model_overrides: dict[str, Any]) -> PropertyReading:
     """Return what is understood of the agent's settings; where a turn may not run without a value, it is refused."""
-    reading = read_properties(_settings(request, model_overrides))
+    settings = settings_of(request, model_overrides)
+    reading = read_properties(settings.values)
     if reading.refusals:
         raise PlanRefused(" ".join(("An administrator has to correct the agent.", *reading.refusals)))
-    return reading
-
-
-def _settings(request: CompletionRequest, model_overrides: dict[str, Any]) -> dict[str, Any]:
-    """Collect the settings from the places an administrator has, the most particular last (contract: portals §1.8).
-
-    The Management Portal replaces the workflow's properties by those of the workflow resource whenever it saves an agent; what is merely
-    such a copy counts as little as its original. Settings of the main model's entry and of a tool survive a save.
-    """
-    workflow = request.agent.workflow
-    resource = _workflow_resource(request)
-    merged = flatten(resource)
-    merged |= flatten({_NESTED: model_overrides.get(_NESTED)})
-    for tool in request.agent.tools:
-        if tool.name.casefold().startswith(_SETTINGS_TOOL):
-            merged |= flatten({_NESTED: tool.properties.get(_NESTED)})
-    own = workflow.properties if workflow else {}
-    return merged | flatten({name: value for name, value in own.items() if name not in resource or resource[name] != value})
-
-
-def _workflow_resource(request: CompletionRequest) -> dict[str, Any]:
-    """Return the properties of the workflow resource the agent names, as far as it came with the request."""
-    workflow = request.agent.workflow
-    for object_id in workflow.resource_object_ids if workflow else ():
-        found = request.objects.get(object_id)
-        if _WORKFLOWS in object_id.casefold() and isinstance(found, dict) and isinstance(found.get("properties"), dict):
-            return dict(found["properties"])
-    return {}
-
-
-def _honest_limits(properties: WorkflowProperties, granted: Limits) -> list[str]:
-    """Name every setting that asks for more than this version grants; what is granted is never weaker than asked."""
-    remarks = []
-    if granted.hard_seconds < properties.sandbox_timeout_seconds:
-        remarks.append(f"This installation ends a turn after {granted.hard_seconds:.0f} s; the workflow asks for more.")
-    if properties.sandbox_profile != "restricted" or properties.egress_policy.mode != "off":
-        remarks.append("This turn ran without network: only the sandbox profile 'restricted' is available.")
-    if properties.github_integration_mode != "none" or properties.allowed_repo_patterns:
-        remarks.append("Cloning repositories and opening pull requests is not available; attach the repository as an archive.")
-    return remarks
+    return reading.model_copy(update={"remarks": (*settings.remarks, *reading.remarks)})
 
 
 def _limits(properties: WorkflowProperties, limits: SandboxLimits) -> Limits:

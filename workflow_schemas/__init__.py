@@ -89,8 +89,10 @@ if TYPE_CHECKING:
         SCHEMA_VERSION,
         TOOLS,
         EgressPolicy,
-        PropertyReading,
         WorkflowProperties,
+    )
+    from workflow_schemas.property_reading import (
+        PropertyReading,
         read_properties,
     )
     from workflow_schemas.receipt import (
@@ -178,7 +180,7 @@ __all__ = [
     "well_formed",
 ]
 
-_MODULES = ("plan", "usage", "manifest", "receipt", "events", "properties", "errors", "mailbox", "platform")
+_MODULES = ("plan", "usage", "manifest", "receipt", "events", "properties", "property_reading", "errors", "mailbox", "platform")
 """Where the names are, the light ones first."""
 
 

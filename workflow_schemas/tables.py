@@ -52,17 +52,17 @@ def renewed(document: str, part: str) -> str:
 
 
 def properties_part() -> str:
-    """Return the table of the workflow properties."""
+    """Return a table of the workflow properties for each of their groups, in the order in which the groups first come."""
     schema = schemas()["WorkflowProperties"]
-    lines = ["| Property | Value | Default | What it does |", "|---|---|---|---|"]
+    groups: dict[str, list[str]] = {}
     for name, item in schema["properties"].items():
         nested = _target(item, schema)
-        if nested is None:
-            lines.append(_row(f"`{name}`", _values(item), _default(item), item["description"]))
-            continue
-        for inner, detail in nested["properties"].items():
-            lines.append(_row(f"`{name}.{inner}`", _values(detail), _default(detail), detail["description"]))
-    return "\n".join([*lines, ""])
+        details = {name: item} if nested is None else {f"{name}.{inner}": detail for inner, detail in nested["properties"].items()}
+        for shown, detail in details.items():
+            cells = f"`{shown}`", _values(detail), _default(detail), _example(detail), detail["description"]
+            groups.setdefault(detail["x-group"], []).append(_row(*cells))
+    head = ["| Property | Value | Default | Example | What it does |", "|---|---|---|---|---|"]
+    return "\n".join(line for group, rows in groups.items() for line in (f"## {group}", "", *head, *rows, ""))
 
 
 def events_part() -> str:
@@ -134,6 +134,10 @@ def _default(item: JsonObject) -> str:
     if isinstance(value, str):
         return f"`{value}`" if value else "empty"
     return f"`{json.dumps(value)}`"
+
+
+def _example(item: JsonObject) -> str:
+    return f"`{json.dumps(item['examples'][0], ensure_ascii=False)}`"
 
 
 def _row(*cells: str) -> str:

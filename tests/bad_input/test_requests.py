@@ -137,11 +137,26 @@ async def test_a_stranger_is_turned_away(stage: Stage, headers: dict[str, str], 
 
 
 async def test_settings_that_make_no_sense_are_named_and_the_turn_goes_on(stage: Stage) -> None:
-    turn = await stage.model(says("Done.")).turn("Work.", max_turns="many", sandbox_profile="internet-enabled", colour="blue")
-    assert (turn.status, turn.answer) == ("Completed", "Done.")
-    remarks = " ".join(turn.receipt.remarks)
-    for name in ("'max_turns'", "without network", "'colour'"):
-        assert name in remarks
+    """Once, in the answer itself, each with its name and with what is in force; the rest of the answer is as ever."""
+    wrong = {
+        "max_turns": "many",
+        "maxOutputBytes": 5000,
+        "egress_policy": {"domains": ["docs.example.com"]},
+        "command_timeout_seconds": 1000,
+    }
+    turn = await stage.model(says("Done.")).turn("Work.", sandbox_timeout_seconds=300, **wrong)
+    told = (
+        "**Settings of this agent** that an administrator should look at:",
+        "'max_turns' was not used: it must be a whole number. The default, 60, is in force.",
+        "'maxOutputBytes' is not known and has no effect. Did you mean 'max_output_bytes'?",
+        "'egress_policy.mode' ('off') and 'egress_policy.domains' contradict each other",
+        "'command_timeout_seconds' (1000) and 'sandbox_timeout_seconds' (300) contradict each other",
+    )
+    assert turn.status == "Completed"
+    for text in (turn.answer, turn.result["content"][0]["value"]):
+        assert text.startswith("Done.\n\n**Settings")
+        assert [text.count(words) for words in told] == [1] * len(told)
+    assert len(turn.receipt.remarks) == 4
 
 
 async def test_an_operation_id_of_another_user_is_not_taken_over(stage: Stage) -> None:

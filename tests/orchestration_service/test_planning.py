@@ -95,13 +95,13 @@ def own(**properties: Any) -> Change:
         [own(), of_model(max_turns=7)],
         [own(), resource(max_turns="7")],
         [own(claude_code='{"max_turns": "7"}'), resource(claude_code='{"max_turns": "7"}')],
-        [own(max_turns=7), of_tool(max_turns=8), of_model(max_turns=9), resource(max_turns=10)],
-        [own(), of_tool(max_turns=7), of_model(max_turns=9), resource(max_turns=10)],
+        [own(max_turns=7), resource(max_turns=10)],
+        [own(), of_tool(max_turns=7), resource(max_turns=10)],
         [own(), of_model(max_turns=7), resource(max_turns=10)],
         [own(max_turns="10"), of_tool(max_turns=7), resource(max_turns="10")],
     ],
     ids=["own flat", "own text", "own nested", "own JSON", "tool", "model", "resource", "copy of the resource", "own wins", "tool wins"]
-    + ["model wins", "a portal's copy does not win"],
+    + ["model wins", "a portal's copy is nobody's wish"],
 )
 def test_settings_are_read_from_every_place(changes: list[Change]) -> None:
     planned = plan(changed(*changes))

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from workflow_schemas.properties import TOOLS, WorkflowProperties, read_properties
+from workflow_schemas.properties import TOOLS, WorkflowProperties
+from workflow_schemas.property_reading import read_properties
 
 
 def set_values(raw: dict[str, Any] | None) -> dict[str, Any]:
@@ -49,8 +50,8 @@ def test_what_is_not_set_has_its_default(raw: dict[str, Any] | None) -> None:
         ({"allowed_repo_patterns": "a/*, b/*"}, {"allowed_repo_patterns": ("a/*", "b/*")}),
         ({"egress_policy": "off"}, {}),
         (
-            {"egress_policy": '{"mode": "allowlist", "domains": ["packages.example.org"]}'},
-            {"egress_policy": {"mode": "allowlist", "domains": ("packages.example.org",)}},
+            {"egress_policy": '{"mode": "allowlist", "domains": ["packages.example.org"]}', "sandbox_profile": "custom"},
+            {"egress_policy": {"mode": "allowlist", "domains": ("packages.example.org",)}, "sandbox_profile": "custom"},
         ),
     ],
     ids=["size", "profile", "tools", "tools as JSON", "patterns", "egress as word", "egress as JSON"],
@@ -104,7 +105,47 @@ def test_unknown_names_are_named() -> None:
 def test_a_later_version_is_read_as_this_one_and_named() -> None:
     reading = read_properties({"schema_version": 2, "max_turns": 3})
     assert reading.properties.max_turns == 3
-    assert "version '2'" in reading.remarks[0]
+    assert "'schema_version' is '2'" in reading.remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("maxTurns", "max_turns"), ("max-turns", "max_turns"), ("sandbox_time_seconds", "sandbox_timeout_seconds"), ("Modell", "model")]
+    + [("allowed_tool", "allowed_tools"), ("colour", ""), ("permission_mode", ""), ("x" * 10_000, "")],
+    ids=["camel case", "hyphen", "forgotten letters", "too many letters", "singular", "unknown", "another product's", "endless"],
+)
+def test_a_slip_of_the_pen_is_recognised(written: str, meant: str) -> None:
+    (remark,) = read_properties({written: 1}).remarks
+    assert remark.endswith(f"has no effect. Did you mean {meant!r}?" if meant else "is not known and has no effect.")
+    assert len(remark) < 200
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ({"max_turns": "many"}, "it must be a whole number. The default, 60, is in force."),
+        ({"sandbox_cpu": "two"}, "it must be a number. It counts as not set."),
+        ({"sandbox_cpu": 0}, "it must be a number above 0. It counts as not set."),
+        ({"sandbox_memory": "1 GB"}, "it must be written like '1Gi'. It counts as not set."),
+        ({"workspace_storage_scope": "team"}, "it must be 'conversation' or 'user'. The default, 'conversation', is in force."),
+        (
+            {"egress_policy": {"domain": ["a.example"]}},
+            "'egress_policy.domain' was not used: there is no such setting; did you mean 'domains'. The",
+        ),
+    ],
+)
+def test_a_remark_says_what_belongs_there_and_what_holds_instead(raw: dict[str, Any], words: str) -> None:
+    (remark,) = read_properties(raw).remarks
+    assert words in remark
+
+
+def test_a_remark_repeats_no_text_that_may_be_a_secret() -> None:
+    """But for a version and the name of a tool, which are named because they are wrong."""
+    secret = "sk-ant-0123456789"
+    names = {"api_key", *WorkflowProperties.model_fields} - {"schema_version", "allowed_tools"}
+    reading = read_properties(dict.fromkeys(names, secret))
+    assert reading.remarks
+    assert not [said for said in (*reading.remarks, *reading.refusals) if secret in said]
 
 
 def test_everything_wrong_at_once_still_ends() -> None:
