@@ -202,7 +202,7 @@ class WorkflowProperties(BaseModel):
     )
     model: str | None = Field(
         None,
-        title="Model",
+        title="Model of the agent",
         description="Model name that replaces the deployment name of the main model.",
         examples=["claude-sonnet-4-5"],
         json_schema_extra={"x-group": "Agent"},
