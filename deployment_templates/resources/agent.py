@@ -87,9 +87,9 @@ def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _use(profile: Profile, kind: str, name: str, role: str | None = None, **properties: Any) -> dict[str, Use]:
+def _use(profile: Profile, kind: str, name: str, role: str | None = None) -> dict[str, Use]:
     key = object_id(profile.instance_id, kind, name)
-    return {key: Use(object_id=key, properties=UseProperties(object_role=role, **properties) if role else UseProperties())}
+    return {key: Use(object_id=key, properties=UseProperties(object_role=role) if role else UseProperties())}
 
 
 def _workflow(profile: Profile) -> AgentWorkflow:
@@ -103,7 +103,7 @@ def _workflow(profile: Profile) -> AgentWorkflow:
         workflow_host=SERVICE_ENDPOINT,
         resource_object_ids={
             **_use(profile, WORKFLOWS, names.workflow),
-            **_use(profile, AI_MODELS, model_name(profile, profile.models.main), "main_model", model_parameters={}),
+            **_use(profile, AI_MODELS, model_name(profile, profile.models.main), "main_model"),
             **_use(profile, PROMPTS, names.prompt, "main_prompt"),
         },
         properties=workflow_settings(profile),
@@ -116,10 +116,10 @@ def _settings_tool(profile: Profile) -> AgentTool:
     small = models.small or ("haiku" if "haiku" in models.installed and "haiku" not in (models.main, *models.fallbacks) else None)
     uses: dict[str, Use] = {}
     if small is not None:
-        uses |= _use(profile, AI_MODELS, model_name(profile, small), "small_model", model_parameters={})
+        uses |= _use(profile, AI_MODELS, model_name(profile, small), "small_model")
     for place, size in enumerate(models.fallbacks, start=1):
         role = "fallback_model" if place == 1 else f"fallback_model_{place}"
-        uses |= _use(profile, AI_MODELS, model_name(profile, size), role, model_parameters={})
+        uses |= _use(profile, AI_MODELS, model_name(profile, size), role)
     return AgentTool(
         name=profile.names.tool,
         description="Settings of Claude Code and its further models; not a tool to be called.",

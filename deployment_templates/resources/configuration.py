@@ -61,7 +61,7 @@ class ImportedItem(PlatformObject):
     key_vault_secret_name: str | None = None
     """The secret's name in the vault."""
     key_vault_secret_value: str | None = None
-    """Variable that holds the secret at installation; never the secret."""
+    """Where the platform's own template names a variable with the secret; ours leave it out."""
     label: None = None
     """None: services read entries without a label."""
     content_type: str

@@ -1,0 +1,1 @@
+"""Files of the platform's three template generations, rendered from the one resource set; nothing is written down twice."""
