@@ -71,7 +71,7 @@ def package_call(source: Source, files: Mapping[str, str], secrets: Sequence[str
     names = [token.parameter for token in given]
     lines = [
         "# For a script beside deploy/internal/FoundationaLLM.Deployment.Internal/private/02-agents/scripts/agents.ps1.",
-        f"# Before: seed blobs/ (placeholders: {', '.join(token.parameter for token in seeded)}), merge its index entries, reset the cache.",
+        f"# Before: seed blobs/ (placeholders: {', '.join(token.parameter for token in seeded)}), merge its index, reset the cache.",
         "# Secrets come from the key vault and must be letters, digits and hyphens: the module changes others.",
         *_checked([*names, *secrets]),
         *(f"# {token.parameter}: {token.meaning}" for token in given),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ("context_client", "workflow_schemas")
-PACKAGES = (*LIBRARIES, "orchestration_service", "runner_image")
+PACKAGES = (*LIBRARIES, "deployment_templates", "orchestration_service", "runner_image")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -55,7 +55,7 @@ def read_module(path: Path) -> Module:
 
 @functools.cache
 def source_modules() -> tuple[Module, ...]:
-    """Every Python file of the four packages."""
+    """Every Python file of the packages."""
     return tuple(read_module(path) for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
 
 
