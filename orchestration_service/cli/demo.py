@@ -6,12 +6,13 @@ import tempfile
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from orchestration_service.cli.client import Caller, open_caller
 from orchestration_service.cli.hosting import hosted_platform, scripted_routes
-from orchestration_service.cli.repository import applies, pack
+from orchestration_service.cli.repository import applies, is_clean, pack
 from orchestration_service.cli.screen import Screen
 from orchestration_service.model_routes import ModelRoutes
 from orchestration_service.scripted.demo_repository import create_demo_repository
@@ -19,6 +20,20 @@ from orchestration_service.scripted.script import shipped_script
 from workflow_schemas.receipt import Receipt
 
 _PROMPT = "A test of this repository fails. Find out why, fix the code, and show me that the tests pass."
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The repository the agent was given."""
+
+    repository: Path
+    """Where it is."""
+
+    packed: bytes
+    """What was sent of it."""
+
+    place: Path
+    """An empty folder for trying things out."""
 
 
 async def demo(*, repository: Path | None, prompt: str | None, model: str, color: bool, keep: Path | None) -> int:
@@ -75,10 +90,10 @@ async def _turn(screen: Screen, caller: Caller, repository: Path, prompt: str, m
         screen.event(event)
     state = await caller.status(operation)
     screen.say(f"{' ' * 8}    {screen.figures()}")
-    return await _show_result(screen, caller, state, repository, place, keep)
+    return await _show_result(screen, caller, state, Sent(repository, packed, place), keep)
 
 
-async def _show_result(screen: Screen, caller: Caller, state: dict[str, Any], repository: Path, place: Path, keep: Path | None) -> int:
+async def _show_result(screen: Screen, caller: Caller, state: dict[str, Any], sent: Sent, keep: Path | None) -> int:
     result = state["result"]
     screen.title("Answer")
     screen.block(result["completion"])
@@ -101,15 +116,20 @@ async def _show_result(screen: Screen, caller: Caller, state: dict[str, Any], re
         if keep is not None:
             await asyncio.to_thread(_keep, keep, item["metadata"]["original_file_name"], content)
         if item["metadata"]["role"] == "patch":
-            ok = await _show_patch(screen, content, repository, place)
+            ok = await _show_patch(screen, content, sent)
+    if not any(item["metadata"]["role"] == "patch" for item in files):
+        screen.title("Patch")
+        screen.say("  None: no file of the repository was changed.")
     return 0 if ok else 1
 
 
-async def _show_patch(screen: Screen, patch: bytes, repository: Path, place: Path) -> bool:
+async def _show_patch(screen: Screen, patch: bytes, sent: Sent) -> bool:
     screen.title("Patch")
     screen.block(patch.decode(errors="replace"))
-    ok, said = await asyncio.to_thread(applies, repository, patch, place)
-    screen.title(f"In a fresh clone the patch {'applies' if ok else 'does NOT apply'}:")
+    ok, said = await asyncio.to_thread(applies, sent.repository, sent.packed, patch, sent.place)
+    clean = await asyncio.to_thread(is_clean, sent.repository)
+    where = "a fresh clone" if clean else "a copy of what was sent, with what is not committed,"
+    screen.title(f"In {where} the patch {'applies' if ok else 'does NOT apply'}:")
     screen.block(said)
     return ok
 

@@ -3,6 +3,7 @@
 import io
 import subprocess
 import tarfile
+import tempfile
 from pathlib import Path
 
 from orchestration_service.errors import PlanRefused
@@ -17,8 +18,11 @@ def pack(repository: Path) -> bytes:
     listed = _git(repository, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     names = sorted({name for name in listed.decode("utf-8", "surrogateescape").split("\0") if name})
     packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        archive.add(repository / ".git", "repository/.git", filter=_nobody)
+    with (
+        tempfile.TemporaryDirectory(prefix="claude-code-pack-") as folder,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        archive.add(_history(repository, Path(folder)), "repository/.git", filter=_nobody)
         for name in names:
             path = repository / name
             if path.is_symlink() or path.exists():
@@ -26,13 +30,37 @@ def pack(repository: Path) -> bytes:
     return packed.getvalue()
 
 
-def applies(repository: Path, patch: bytes, folder: Path) -> tuple[bool, str]:
-    """Clone a repository and apply a patch there; return whether it did, and git's words."""
-    clone = folder / "clone"
-    _git(repository, "clone", "--quiet", "--no-hardlinks", str(repository), str(clone))
-    applied = subprocess.run(["git", "-C", str(clone), "apply", "--whitespace=nowarn", "-"], input=patch, capture_output=True, check=False)
-    said = (applied.stderr or _git(clone, "status", "--short")).decode(errors="replace").strip()
+def is_clean(repository: Path) -> bool:
+    """Whether everything in a repository is committed."""
+    return not _git(repository, "status", "--porcelain")
+
+
+def applies(repository: Path, sent: bytes, patch: bytes, folder: Path) -> tuple[bool, str]:
+    """Apply a patch to a fresh clone, or where not everything is committed to a copy of what was sent.
+
+    Returns:
+        Whether it did, and git's words.
+    """
+    copy = folder / "copy"
+    if is_clean(repository):
+        _git(repository, "clone", "--quiet", "--no-hardlinks", str(repository), str(copy))
+    else:
+        copy.mkdir()
+        # the system's tar keeps links that lead out of the tree; they are the user's own
+        subprocess.run(["tar", "-x", "-C", str(copy), "--strip-components=1"], input=sent, check=True)
+    applied = subprocess.run(["git", "-C", str(copy), "apply", "--whitespace=nowarn", "-"], input=patch, capture_output=True, check=False)
+    said = (applied.stderr or _git(copy, "status", "--short")).decode(errors="replace").strip()
     return applied.returncode == 0, said
+
+
+def _history(repository: Path, folder: Path) -> Path:
+    """Return a .git folder: that of a worktree or a submodule is elsewhere, so a clone's takes its place."""
+    own = repository / ".git"
+    if own.is_dir():
+        return own
+    _git(repository, "clone", "--quiet", "--no-hardlinks", "--no-checkout", str(repository), str(folder / "clone"))
+    _git(folder / "clone", "reset", "--quiet")
+    return folder / "clone" / ".git"
 
 
 def _git(folder: Path, *arguments: str) -> bytes:
