@@ -15,6 +15,7 @@ _END = "<!-- to here -->"
 _COMMON = ("type", "seq", "at")
 
 JsonObject = dict[str, Any]
+"""A part of a JSON Schema."""
 
 
 class MarkMissing(Exception):
@@ -59,8 +60,8 @@ def properties_part() -> str:
         nested = _target(item, schema)
         details = {name: item} if nested is None else {f"{name}.{inner}": detail for inner, detail in nested["properties"].items()}
         for shown, detail in details.items():
-            cells = f"`{shown}`", _values(detail), _default(detail), _example(detail), detail["description"]
-            groups.setdefault(detail["x-group"], []).append(_row(*cells))
+            cells = f"`{shown}`", value_words(detail), default_words(detail), _example(detail), detail["description"]
+            groups.setdefault(detail["x-group"], []).append(row(*cells))
     head = ["| Property | Value | Default | Example | What it does |", "|---|---|---|---|---|"]
     return "\n".join(line for group, rows in groups.items() for line in (f"## {group}", "", *head, *rows, ""))
 
@@ -81,8 +82,8 @@ def events_part() -> str:
         ]
         for name, item in kind["properties"].items():
             if name not in _COMMON:
-                default = "always given" if name in kind.get("required", ()) else _default(item)
-                lines.append(_row(f"`{name}`", _values(item), default, item["description"]))
+                default = "always given" if name in kind.get("required", ()) else default_words(item)
+                lines.append(row(f"`{name}`", value_words(item), default, item["description"]))
         parts.append("\n".join([*lines, ""]))
     return "\n".join(parts)
 
@@ -98,13 +99,15 @@ def _target(item: JsonObject, schema: JsonObject) -> JsonObject | None:
     return found
 
 
-def _values(item: JsonObject) -> str:
+def value_words(item: JsonObject) -> str:
     """Say in words what may stand there."""
     if "enum" in item:
         return ", ".join(f"`{word}`" for word in item["enum"])
+    if "const" in item:
+        return f"always `{item['const']}`"
     kind = item.get("type")
     if "anyOf" in item:
-        return " or ".join(_values(choice) for choice in item["anyOf"] if choice.get("type") != "null")
+        return " or ".join(value_words(choice) for choice in item["anyOf"] if choice.get("type") != "null")
     if kind == "array":
         return "list of texts" if item.get("items", {}).get("type") == "string" else "list"
     if kind == "string":
@@ -123,7 +126,8 @@ def _range(item: JsonObject) -> str:
     return "".join(f", {word}" for word in words)
 
 
-def _default(item: JsonObject) -> str:
+def default_words(item: JsonObject) -> str:
+    """Say in words what holds when nothing is given."""
     if "default" not in item:
         return "empty"
     value = item["default"]
@@ -140,5 +144,6 @@ def _example(item: JsonObject) -> str:
     return f"`{json.dumps(item['examples'][0], ensure_ascii=False)}`"
 
 
-def _row(*cells: str) -> str:
+def row(*cells: str) -> str:
+    """Return a row of a table in Markdown."""
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -91,10 +91,14 @@ def _poll() -> dict[str, Any]:
         "operationId": "poll_completion",
         "description": "Answers 200 as long as the operation is known, also when it has failed.",
         "parameters": [
-            {"name": "instance_id", "in": "path", "required": True, "schema": {"type": "string"}},
-            {"name": "operation_id", "in": "path", "required": True, "schema": {"type": "string"}},
+            _path_parameter("instance_id", "Id of the platform instance."),
+            _path_parameter("operation_id", "Id of the operation."),
             IDENTITY_PARAMETER,
         ],
         "security": [{"ApiKey": []}],
         "responses": {"200": {"description": "The operation as it stands.", "content": answer}, **refusals},
     }
+
+
+def _path_parameter(name: str, description: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "description": description, "schema": {"type": "string"}}
