@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from orchestration_service.cost_words import cost_in_words, cost_metadata, models_in_words
 from orchestration_service.planning import Planned
 from workflow_schemas.manifest import EndReason, RunManifest
 from workflow_schemas.platform import (
@@ -189,6 +190,7 @@ def _execution_artifact(request: CompletionRequest, manifest: RunManifest, recei
             "completion_tokens": str(usage.output_tokens),
             "completion_time_seconds": f"{receipt.seconds:.1f}",
             "model_calls": str(usage.model_calls),
+            **cost_metadata(receipt),
             "end_reason": receipt.end_reason,
             "turn_number": str(receipt.turn_number),
             "session_id": manifest.session_id,
@@ -238,12 +240,15 @@ def _receipt_text(receipt: Receipt, manifest: RunManifest, told: Sequence[str]) 
         f"ended: {receipt.end_reason}",
         f"{receipt.seconds:.0f} s",
         f"{usage.model_calls} model calls, {usage.total_tokens:,} tokens",
+        cost_in_words(receipt),
         patch,
         f"{receipt.processes_left} processes left",
     ]
     lines = [f"*{' · '.join(fact for fact in facts if fact)}*"]
     if receipt.wall is not None and manifest.end_reason != "refused":  # else no agent stood behind it
         lines.append(f"*wall between agent and runner: {' '.join(receipt.wall.in_words().split())[:_REMARK_CHARACTERS]}*")
+    if models := models_in_words(receipt):
+        lines.append(f"*models: {models}*")
     lines += _listed([f"Not kept: {entry}" for entry in receipt.lost])
     lines += _listed([remark for remark in receipt.remarks if remark not in told])
     return "\n".join(lines)

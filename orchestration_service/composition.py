@@ -18,9 +18,10 @@ from orchestration_service.carrying import Carrier
 from orchestration_service.forking import Forks
 from orchestration_service.keeper import Pace, open_keeper, pace_of
 from orchestration_service.model_routes import ModelRoutes
-from orchestration_service.operations import StatusBoard
+from orchestration_service.operations import OperationStore, StatusBoard
 from orchestration_service.pipeline import Pipeline
 from orchestration_service.planning import SandboxLimits
+from orchestration_service.prices import open_prices
 from orchestration_service.sandboxes import open_sandboxes
 from orchestration_service.security import Doorkeeper
 from orchestration_service.sessions import SessionSettings
@@ -64,16 +65,14 @@ async def open_service(
 
     Raises:
         SandboxUnavailable: Embedded, and no sandbox can be made on this machine; the message says what to do.
-        SettingsError: A chosen store needs packages that are not installed.
+        SettingsError: A chosen store needs packages that are not installed, or the table of prices cannot be read.
         StoreError: The data folder or an account cannot be used.
     """
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     pace = pace or pace_of(settings.lease_seconds)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(settings))
-        board = await stack.enter_async_context(
-            StatusBoard(store, instance_id=settings.instance_id, finished_kept=settings.finished_operations_kept)
-        )
+        board = await stack.enter_async_context(_board(settings, store))
         waiting = WaitingRoom()
         context, context_app, sandbox = await _open_context(settings, stack, waiting)
         pipeline = Pipeline(
@@ -84,6 +83,7 @@ async def open_service(
             routes=routes or ModelRoutes(default_key=settings.anthropic_api_key, base_url=settings.anthropic_base_url),
             session=SessionSettings(),
             limits=limits or SandboxLimits(minimum_wall=settings.minimum_wall),
+            prices=await open_prices(settings.price_table),
             describe_sandbox=lambda: sandbox,
             patience_seconds=pace.patience,
             waiting=waiting,
@@ -104,6 +104,10 @@ async def open_service(
         if context_app is not None:
             app.mount(CONTEXT_PATH, context_app)
         yield Service(app, sandbox, doorkeeper, Vitals(store, load=lambda: keeper.load, instance_id=settings.instance_id))
+
+
+def _board(settings: Settings, store: OperationStore) -> StatusBoard:
+    return StatusBoard(store, instance_id=settings.instance_id, finished_kept=settings.finished_operations_kept)
 
 
 async def _open_context(settings: Settings, stack: AsyncExitStack, waiting: WaitingRoom) -> tuple[ContextClient, FastAPI | None, str]:

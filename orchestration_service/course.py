@@ -15,6 +15,7 @@ from orchestration_service.progress import Progress
 from orchestration_service.pump import Pump
 from orchestration_service.replay import Replayed
 from orchestration_service.sessions import Session
+from orchestration_service.spending import Spending
 from workflow_schemas.manifest import RunManifest
 from workflow_schemas.receipt import Receipt, StepTime
 from workflow_schemas.usage import Usage
@@ -81,7 +82,7 @@ class Course:
         finally:
             self._steps.append(StepTime(step=name, seconds=round(time.monotonic() - since, 4)))
 
-    def receipt(self, manifest: RunManifest, collected: Collected, usage: Usage, sandbox: str) -> Receipt:
+    def receipt(self, manifest: RunManifest, collected: Collected, spending: Spending, sandbox: str) -> Receipt:
         """Return the receipt of the turn as it stands."""
         return Receipt(
             operation_id=self.turn.operation.operation_id,
@@ -93,7 +94,11 @@ class Course:
             sandbox=sandbox,
             wall=manifest.wall,
             minimum_wall=self.planned.plan.minimum_wall,
-            usage=usage,
+            usage=spending.usage,
+            models=spending.models,
+            cost=spending.cost,
+            currency=spending.currency,
+            prices=spending.prices,
             seconds=round(self.seconds, 4),
             steps=tuple(self._steps),
             exchanges=self.session.exchanges,

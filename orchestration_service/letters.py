@@ -1,7 +1,7 @@
 """The messages of a run as the service keeps and reads them: what a runner may say, and what is made of what it should not."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
@@ -35,6 +35,8 @@ class ModelReply:
     status: int
     body: dict[str, Any]
     retry_after: float | None = None
+    beside: dict[str, Any] = field(default_factory=dict)
+    """What the service notes of the call beside the answer; whoever takes the turn over reads it."""
 
 
 def stored(message: Message) -> tuple[int, str, bytes]:

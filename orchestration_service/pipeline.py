@@ -14,28 +14,30 @@ from typing import Any
 
 from context_client import ContextClient
 from orchestration_service.answering import compose
-from orchestration_service.brokers.route import ModelRoute
 from orchestration_service.carrying import Carrier, with_older_inputs
 from orchestration_service.collecting import Collected, collect
 from orchestration_service.commands import Commands, read_command
 from orchestration_service.conversations import check_profile, find_conversation, go_on_from
 from orchestration_service.course import Course, Follower
 from orchestration_service.errors import LeaseLost, SandboxLost, SandboxUnavailable, ServiceError, StoreError, TurnError, TurnUnreadable
+from orchestration_service.fallbacks import Turnout
 from orchestration_service.following import STOP_AFTER_SECONDS, follow, seconds_left
 from orchestration_service.journal import Opened, read_past
 from orchestration_service.keeping import keep_turn
 from orchestration_service.ledger import Ledger
 from orchestration_service.letters import ModelReply, ModelRequest, Nonsense
 from orchestration_service.model_calls import Broker, ModelCalls
-from orchestration_service.model_routes import ModelRoutes
+from orchestration_service.model_routes import ModelRoutes, TurnRoutes
 from orchestration_service.operations import AcceptedTurn, Claim, OperationStore, StatusBoard
 from orchestration_service.operations.model import FinalStatus
 from orchestration_service.planning import Continuing, Planned, SandboxLimits, make_plan
+from orchestration_service.prices import PriceTable, shipped_prices
 from orchestration_service.pump import Pump
 from orchestration_service.replay import Replayed, replay
 from orchestration_service.salvage import salvage
 from orchestration_service.sessions import Fetched, Session, SessionSettings, open_session
 from orchestration_service.sizing import size_remarks
+from orchestration_service.spending import Spending
 from orchestration_service.user_workspace import UserWorkspaces
 from orchestration_service.waiting import WaitingRoom
 from orchestration_service.walls import explain_refusal, unkept_demand
@@ -66,6 +68,7 @@ class Pipeline:
         routes: ModelRoutes,
         session: SessionSettings,
         limits: SandboxLimits,
+        prices: PriceTable | None = None,
         describe_sandbox: Callable[[], str] = lambda: "",
         patience_seconds: float = 45.0,
         waiting: WaitingRoom | None = None,
@@ -77,6 +80,7 @@ class Pipeline:
         self._routes = routes
         self._session = session
         self._limits = limits
+        self._prices = prices or shipped_prices()
         self._describe_sandbox = describe_sandbox
         self._patience_seconds = patience_seconds
         self._waiting = waiting or WaitingRoom()
@@ -159,7 +163,8 @@ class Pipeline:
         course.planned = self._plan(course, course.past.opened.continuing if course.past.opened else None)
         check_profile(course.conversation, course.planned)
         follower = Follower(self._board, course.ledger, turn.operation.operation_id)
-        manifest, calls = await self._run(course, follower, await self._routes.route(course.planned, turn.operation.upn))
+        routes = await self._routes.of_turn(course.planned, turn.operation.upn)
+        manifest, calls = await self._run(course, follower, routes)
         if course.late:
             if manifest.end_reason == "sandbox_lost":
                 raise SandboxLost(manifest.detail, may_answer=course.may_answer)
@@ -177,7 +182,7 @@ class Pipeline:
         receipt = await self._receipt(course, manifest, collected, calls)
         return compose(turn.request, turn.operation.operation_id, course.planned, manifest, receipt)
 
-    async def _run(self, course: Course, follower: Follower, route: ModelRoute) -> tuple[RunManifest, ModelCalls]:
+    async def _run(self, course: Course, follower: Follower, routes: TurnRoutes) -> tuple[RunManifest, ModelCalls]:
         """Run the turn in its sandbox, or take its run up; a run that turns out never to have started is begun anew."""
         while True:
             with ExitStack() as until_ended:
@@ -191,7 +196,7 @@ class Pipeline:
                 past = course.replayed or Replayed()
                 if course.replayed is not None:
                     await follower.take_up(past)
-                calls = self._calls(course, follower, route, past)
+                calls = self._calls(course, follower, routes, past)
                 course.pump = pump = self._pump(course, follower, calls, past)
                 async with course.step("run"):
                     manifest = await follow(course, pump)
@@ -212,22 +217,23 @@ class Pipeline:
             patience_seconds=self._patience_seconds,
         )
 
-    def _calls(self, course: Course, follower: Follower, route: ModelRoute, past: Replayed) -> ModelCalls:
+    def _calls(self, course: Course, follower: Follower, routes: TurnRoutes, past: Replayed) -> ModelCalls:
         async def stop() -> None:
             if course.pump is not None:
                 await course.pump.post("stop", {"reason": "budget", "detail": "The token budget of the turn is spent."})
 
         return ModelCalls(
             broker=self._broker,
-            route=route,
+            models=Turnout(routes, course.planned.plan.model, course.planned.plan.small_model),
+            spending=Spending(routes.all, self._prices, past.charges),
             # a call that outlives the turn must not end it as a model's fault: the runner's own deadline comes first
             ends_at=time.monotonic() + seconds_left(course, STOP_AFTER_SECONDS),
             max_total_tokens=course.planned.properties.max_total_tokens,
             on_call=follower.called,
             on_text=follower.writing,
             on_spent=stop,
-            usage=past.usage,
             failure=past.failure,
+            remarks=list(dict.fromkeys((*routes.remarks, *past.remarks))),
         )
 
     async def _opened(self, course: Course, listen: Callable[[str], None]) -> Session:
@@ -287,7 +293,8 @@ class Pipeline:
     async def _receipt(self, course: Course, manifest: RunManifest, collected: Collected, calls: ModelCalls) -> Receipt:
         if course.past.receipt is not None and course.past.receipt.end_reason == manifest.end_reason:
             return course.past.receipt
-        receipt = course.receipt(manifest, collected, calls.usage, self._describe_sandbox())
+        course.remarks += tuple(calls.remarks)
+        receipt = course.receipt(manifest, collected, calls.spending, self._describe_sandbox())
         await course.ledger.record_step("answer", {"receipt": receipt.model_dump(mode="json")})
         return receipt
 

@@ -11,6 +11,7 @@ from context_client import SandboxSize
 from orchestration_service.agent_settings import settings_of
 from orchestration_service.errors import PlanRefused
 from orchestration_service.granting import not_granted
+from orchestration_service.model_choice import ModelChoices, choose_models
 from orchestration_service.prompting import WorkspaceOrigin, history, system_prompt
 from orchestration_service.sizing import wanted_size
 from workflow_schemas.plan import InputFile, Limits, Restore, TurnPlan
@@ -23,9 +24,8 @@ from workflow_schemas.platform import (
     resolve_main_model,
     resolve_prompt,
 )
-from workflow_schemas.platform_request import EndpointConfiguration
 from workflow_schemas.properties import WorkflowProperties
-from workflow_schemas.property_reading import NESTED, PropertyReading, read_properties
+from workflow_schemas.property_reading import PropertyReading, read_properties
 from workflow_schemas.walls import WallLevel, stricter
 
 _ARCHIVES = (".zip", ".tar")
@@ -70,14 +70,8 @@ class Planned:
     sources: tuple[FileHistoryItem, ...]
     """The files behind the inputs."""
 
-    model: str
-    """Model name for the provider."""
-
-    endpoint: EndpointConfiguration
-    """Where the model is served, and the name of its key."""
-
-    model_parameters: dict[str, Any]
-    """Sampling settings of the model, the workflow's overrides applied."""
+    models: ModelChoices
+    """The models: where each is served, the names of their keys, and their parameters."""
 
     properties: WorkflowProperties
     """The workflow's settings in force."""
@@ -107,9 +101,10 @@ def make_plan(
     Raises:
         PlanRefused: The request or the agent's configuration does not allow a turn; the text says what to change.
     """
-    (model, endpoint, overrides), main_prompt = _resources(request)
-    reading = _reading(request, overrides)
+    main_model, main_prompt = _resources(request)
+    reading = _reading(request, main_model.overrides)
     properties = reading.properties
+    models = choose_models(request, main_model, properties)
     if properties.workspace_persistence_mode == "none":
         continuing = None
     files = tuple(request.attached_files if continuing else request.file_history)
@@ -120,7 +115,8 @@ def make_plan(
         turn_number=turn_number,
         prompt=request.prompt,
         system_prompt=system_prompt(main_prompt, granted, names, beginning=_beginning(continuing)),
-        model=properties.model or model.deployment_name,
+        model=models.main.model,
+        small_model=models.small.model if models.small else "",
         tools=properties.allowed_tools,
         inputs=tuple(InputFile(name=name, kind=_kind(name)) for name in names),
         limits=granted,
@@ -136,12 +132,10 @@ def make_plan(
         plan=plan,
         uploads=tuple(dict.fromkeys((*names, *_needed(plan.restore)))),
         sources=files,
-        model=plan.model,
-        endpoint=endpoint,
-        model_parameters={name: value for name, value in {**model.model_parameters, **overrides}.items() if name != NESTED},
+        models=models,
         properties=properties,
         full_prompt=f"{plan.system_prompt}\n\n{plan.prompt}",
-        remarks=(*reading.remarks, *not_granted(properties, granted, limits.minimum_wall)),
+        remarks=(*reading.remarks, *models.remarks, *not_granted(properties, granted, limits.minimum_wall)),
         size=wanted_size(properties),
     )
 

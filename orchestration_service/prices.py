@@ -158,10 +158,12 @@ def _open(setting: str | None) -> PriceTable:
             text = file.read(_LONGEST + 1)
     except OSError as error:
         raise SettingsError(
-            f"{VARIABLE} is {setting!r}, and that file cannot be read: {error.strerror or error}. Give the path of a JSON file, or the JSON "
-            "itself; without the setting the shipped prices hold.",
+            f"{VARIABLE} is {setting!r}, and that file cannot be read: {error.strerror or error}. Give the path of a JSON file, or the "
+            "JSON itself; without the setting the shipped prices hold.",
             (VARIABLE,),
         ) from error
     if len(text) > _LONGEST:
-        raise SettingsError(f"{VARIABLE} is {setting!r}, and that file is larger than {_LONGEST} bytes: no table of prices is.", (VARIABLE,))
+        raise SettingsError(
+            f"{VARIABLE} is {setting!r}, and that file is larger than {_LONGEST} bytes: no table of prices is.", (VARIABLE,)
+        )
     return read_prices(text, f"the file {setting!r} ({VARIABLE})")

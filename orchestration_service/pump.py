@@ -310,7 +310,7 @@ class Pump:
     async def _answer(self, request: ModelRequest) -> None:
         async with self._calling:
             reply = await self._call_model(request)
-        about: dict[str, Any] = {"call_id": request.call_id, "status": reply.status}
+        about: dict[str, Any] = {**reply.beside, "call_id": request.call_id, "status": reply.status}
         if reply.retry_after is not None:
             about["retry_after"] = reply.retry_after
         text = json.dumps(reply.body, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")

@@ -8,11 +8,13 @@ import json
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 from orchestration_service.brokers.call import usage_of
 from orchestration_service.letters import ModelRequest, Nonsense, checked_event, read_manifest, read_request, restored
 from orchestration_service.operations.model import StoredMessage
+from orchestration_service.spending import Charge
 from workflow_schemas.delta import Bodies, expand
 from workflow_schemas.errors import DeltaError, FrameError
 from workflow_schemas.mailbox import Message, Reader
@@ -43,8 +45,10 @@ class Replayed:
     """Those without a stored answer."""
     to_resend: list[str] = field(default_factory=list)
     """Those that could not be read and were not asked for again yet."""
-    usage: Usage = field(default_factory=Usage)
+    charges: list[Charge] = field(default_factory=list)
     """What the stored answers used."""
+    remarks: list[str] = field(default_factory=list)
+    """What was told of the models."""
     failure: str = ""
     """What was wrong with the last call that failed."""
     recent: deque[tuple[ModelRequest, dict[str, Any] | None]] = field(default_factory=lambda: deque(maxlen=_RECENT))
@@ -55,6 +59,11 @@ class Replayed:
     """Whether the run was told to stop."""
     manifest: RunManifest | None = None
     """How it ended, if it has."""
+
+    @property
+    def usage(self) -> Usage:
+        """The sum of the charges."""
+        return reduce(Usage.plus, (charge.counted for charge in self.charges), Usage())
 
 
 def replay(run_id: str, heard: Sequence[StoredMessage], said: Sequence[StoredMessage]) -> Replayed:
@@ -125,11 +134,14 @@ def _count(state: Replayed, request: ModelRequest, answered: Message | None) -> 
     except (DeltaError, ValueError) as error:
         raise Nonsense(f"the stored answer to the call {request.call_id!r} cannot be read") from error
     answer = answer if isinstance(answer, dict) else {}
+    noted = [Charge.model_validate(charge) for charge in answered.body.get("charges", ())]
+    state.charges += noted
+    state.remarks += answered.body.get("remarks", ())
     if request.path != _MESSAGES_PATH:
         return
     state.recent.append((request, answer))
-    if answered.body.get("status") == 200:
-        state.usage = state.usage.plus(usage_of(answer.get("usage")))
-    else:
+    if answered.body.get("status") == 200 and not noted:  # by an earlier version
+        state.charges.append(Charge(usage=usage_of(answer.get("usage"))))
+    elif answered.body.get("status") != 200:
         fault = answer.get("error")
         state.failure = str(fault.get("message", ""))[:400] if isinstance(fault, dict) else ""

@@ -137,6 +137,9 @@ class Settings(BaseSettings):
     )
     """Address of the model provider; wins over the address of the platform's endpoint configuration."""
 
+    price_table: str | None = None
+    """What models cost, instead of the shipped prices: path of a JSON file, or the JSON itself (docs/models.md)."""
+
     cosmos_endpoint: AccountAddress | None = None
     """Cosmos DB account for operations and, when embedded, file records; without one SQLite in the data folder is used."""
     cosmos_key: AccountKey | None = Field(default=None, min_length=1)

@@ -40,6 +40,7 @@ from workflow_schemas.usage import Usage
 _SHORT = 2000
 _LINE = 200
 _MAX_DEPTH = 20
+_SMALL_MODEL = ("ANTHROPIC_SMALL_FAST_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL")  # the older and the newer name of the same
 _SYNTHETIC = "<synthetic>"  # the CLI's name for itself where it speaks in the model's place
 _BUFFER_BYTES = 64 * 1024 * 1024
 _STOP_SECONDS = 8.0
@@ -261,6 +262,7 @@ def agent_environment(plan: TurnPlan, view: View = INSIDE) -> dict[str, str]:
         "ANTHROPIC_UNIX_SOCKET": view.model_socket,
         "ANTHROPIC_BASE_URL": "http://model.internal",
         "ANTHROPIC_API_KEY": "held-by-the-service",
+        **(dict.fromkeys(_SMALL_MODEL, plan.small_model) if plan.small_model else {}),
         "CLAUDE_CONFIG_DIR": view.config,
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",

@@ -97,6 +97,7 @@ class ModelCalled(_Event):
 
     type: Literal["model_call"] = "model_call"
     call_id: WireText = Field("", description="Identifier of the call.")
+    model: WireText = Field("", description="Model that was asked last: the main one, that for small tasks, or one to fall back on.")
     status: int = Field(200, description="HTTP status of the answer.")
     input_tokens: int = Field(0, ge=0, description="Tokens of the request, caches included.")
     output_tokens: int = Field(0, ge=0, description="Tokens of the answer.")

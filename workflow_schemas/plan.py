@@ -58,6 +58,7 @@ class TurnPlan(BaseModel):
     prompt: str = Field(description="What the user asked for.")
     system_prompt: str = Field(description="System prompt: the administrator's words, the environment, the policy.")
     model: str = Field(description="Model name the agent asks for; the service decides what it becomes.")
+    small_model: str = Field("", description="Model name the agent asks for in small tasks of the background; empty for its own choice.")
     tools: tuple[str, ...] = Field(description="Tools the agent is given.")
     inputs: tuple[InputFile, ...] = Field((), description="Files to put into the workspace, in this order.")
     limits: Limits = Field(description="Limits in force.")

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from workflow_schemas.manifest import Beginning, EndReason, SealFacts
-from workflow_schemas.usage import Usage
+from workflow_schemas.usage import ModelUsage, Usage
 from workflow_schemas.walls import WallFacts, WallLevel
 
 Integrity = Literal["exact", "re-encoded", "mismatch", "unlisted", "unread"]
@@ -57,6 +57,12 @@ class Receipt(BaseModel):
     )
     minimum_wall: WallLevel | None = Field(None, description="The weakest wall the turn was allowed to run behind; absent for any.")
     usage: Usage = Field(default_factory=Usage, description="What the turn used, counted at the service.")
+    models: tuple[ModelUsage, ...] = Field((), description="What each model used and cost.")
+    cost: str | None = Field(
+        None, pattern=r"^\d+(\.\d+)?$", description="Price of all models as a decimal number; absent when that of one is not known."
+    )
+    currency: str = Field("", description="Currency of all prices.")
+    prices: str = Field("", description="Where the prices come from, and of which day they are.")
     seconds: float = Field(ge=0, description="Duration of the whole turn.")
     steps: tuple[StepTime, ...] = Field((), description="Duration of each step.")
     exchanges: int = Field(0, ge=0, description="Exchanges with the sandbox.")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from context_client import SandboxSize
+from orchestration_service.brokers.route import ModelParameters
 from orchestration_service.errors import PlanRefused
 from orchestration_service.planning import Continuing
 from tests.orchestration_service.turns import MODEL, PROMPT, RUN, WORKFLOW, asked, file, plan, sample
@@ -60,10 +61,11 @@ def test_all_spellings_of_the_workflow_are_ours(kind: str) -> None:
 
 def test_the_sample_of_the_platform_becomes_a_plan() -> None:
     planned = plan(asked())
-    assert (planned.plan.model, planned.model, planned.plan.output_stem) == ("claude-sonnet-4-5", "claude-sonnet-4-5", "turn-003")
+    assert planned.plan.model == planned.models.main.model == "claude-sonnet-4-5"
+    assert planned.plan.output_stem == "turn-003"
     assert planned.plan.limits.max_turns == 40
-    assert planned.endpoint.provider == "anthropic"
-    assert planned.model_parameters == {"temperature": 0}
+    assert planned.models.main.endpoint.provider == "anthropic"
+    assert planned.models.main.parameters == ModelParameters(temperature=0)
     assert planned.full_prompt.endswith(planned.plan.prompt)
     assert planned.remarks == ()
 
@@ -107,7 +109,6 @@ def test_settings_are_read_from_every_place(changes: list[Change]) -> None:
     planned = plan(changed(*changes))
     assert planned.properties.max_turns == planned.plan.limits.max_turns == 7
     assert planned.remarks == ()
-    assert "claude_code" not in planned.model_parameters, "our settings are not for the provider"
 
 
 def test_a_foreign_tool_has_no_say() -> None:
@@ -191,7 +192,7 @@ def test_a_workspace_that_is_not_to_be_kept_is_not_continued() -> None:
 
 def test_a_rewritten_prompt_counts_and_a_model_may_be_chosen() -> None:
     planned = plan(asked({"model": "claude-other"}, user_prompt_rewrite="Rewritten."))
-    assert (planned.plan.prompt, planned.plan.model, planned.model) == ("Rewritten.", "claude-other", "claude-other")
+    assert (planned.plan.prompt, planned.plan.model, planned.models.main.model) == ("Rewritten.", "claude-other", "claude-other")
 
 
 def test_no_address_and_no_key_name_crosses_into_the_sandbox() -> None:
