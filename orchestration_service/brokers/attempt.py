@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 import httpx
@@ -13,11 +13,29 @@ import httpx
 from orchestration_service.brokers.call import DeltaListener, JsonObject, delta_of
 from orchestration_service.brokers.errors import EmptyStream, NotAModel, StreamCut, StreamStalled, UpstreamFault
 from orchestration_service.brokers.request import UpstreamRequest
+from orchestration_service.brokers.route import ModelRoute
 from workflow_schemas.model_stream import MalformedStream, MessageAssembler, ModelStreamError, SseParser
 
 _MAX_ANSWER_BYTES = 64 * 1024 * 1024
 _MAX_ERROR_BYTES = 256 * 1024
 _DRAIN_SECONDS = 0.5
+_PROOFS = ("authorization", "x-api-key", "api-key", "x-amz-security-token")
+
+
+class Sender(Protocol):
+    """What sends requests: the clients, which import too much to be imported here."""
+
+    async def send(self, route: ModelRoute, request: UpstreamRequest, timeout: httpx.Timeout) -> httpx.Response:
+        """Send a request and give its answer unread."""
+        ...
+
+
+class Parser(Protocol):
+    """What turns a stream's bytes into events."""
+
+    def feed(self, chunk: bytes) -> list[JsonObject]:
+        """Take the next bytes and give the events they complete."""
+        ...
 
 
 @dataclass
@@ -42,10 +60,13 @@ class Attempt:
     """Time until the first byte of the body."""
     problems: tuple[str, ...] = ()
     """What was odd about the message."""
+    proofs: tuple[str, ...] = field(default=(), repr=False)
+    """Keys and tokens that were sent; an upstream may repeat them."""
 
 
 async def run_attempt(
-    client: httpx.AsyncClient,
+    sender: Sender,
+    route: ModelRoute,
     request: UpstreamRequest,
     timeout: httpx.Timeout,
     attempt: Attempt,
@@ -56,13 +77,17 @@ async def run_attempt(
     The attempt is filled while the answer comes, so that the caller has what is known also if it cancels.
     """
     try:
-        async with client.stream("POST", request.url, headers=request.headers, content=request.content, timeout=timeout) as response:
+        async with contextlib.aclosing(await sender.send(route, request, timeout)) as response:
             attempt.status = response.status_code
             attempt.headers = {name.lower(): value for name, value in response.headers.items()}
+            attempt.proofs = tuple(
+                response.request.headers[name].rpartition(" ")[2] for name in _PROOFS if name in response.request.headers
+            )
+            parser = _parser(route, response) if request.streams else None
             if response.status_code != 200:
                 attempt.body = _json(await _read(response, attempt, _MAX_ERROR_BYTES))
-            elif request.streams and _media_type(response) == "text/event-stream":
-                await _read_stream(response, attempt, on_delta)
+            elif parser is not None:
+                await _read_stream(response, parser, attempt, on_delta)
             else:
                 _take_whole(await _read(response, attempt, _MAX_ANSWER_BYTES), request, attempt)
     except httpx.ReadTimeout as error:
@@ -71,8 +96,17 @@ async def run_attempt(
         attempt.exception = error
 
 
-async def _read_stream(response: httpx.Response, attempt: Attempt, on_delta: DeltaListener | None) -> None:
-    parser, assembler = SseParser(), MessageAssembler()
+def _parser(route: ModelRoute, response: httpx.Response) -> Parser | None:
+    kind = str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
+    if kind == "application/vnd.amazon.eventstream" and route.provider == "bedrock":
+        from orchestration_service.brokers.aws_frames import AwsFrames  # needs an extra, which such a route has
+
+        return AwsFrames()
+    return SseParser() if kind == "text/event-stream" else None
+
+
+async def _read_stream(response: httpx.Response, parser: Parser, attempt: Attempt, on_delta: DeltaListener | None) -> None:
+    assembler = MessageAssembler()
     size = events = 0
     chunks = response.aiter_bytes()
     try:
@@ -120,6 +154,8 @@ def _take_whole(body: bytes, request: UpstreamRequest, attempt: Attempt) -> None
     if not body:
         raise EmptyStream("the answer has no body")
     answer = _json(body)
+    if "inputTokens" in answer:  # Bedrock's way to say it
+        answer = {"input_tokens": answer["inputTokens"]}
     fits = answer.get("type") == "message" if request.streams else isinstance(answer.get("input_tokens"), int)
     if not fits:
         raise NotAModel(f"an answer of type {attempt.headers.get('content-type')!r} is no answer of a model")
@@ -131,11 +167,9 @@ def _json(body: bytes) -> JsonObject:
         value = json.loads(body)
     except (ValueError, RecursionError):
         return {}
+    if isinstance(value, list) and len(value) == 1:  # Google wraps the error of a stream so
+        value = value[0]
     return value if isinstance(value, dict) else {}
-
-
-def _media_type(response: httpx.Response) -> str:
-    return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
 
 
 def _note_first_byte(attempt: Attempt) -> None:

@@ -4,7 +4,8 @@ Pure, because every line here was learned from somebody's outage:
 
 - A request that was refused for what it says (400, 404, 413, 422) will be refused again. A key that does not work
   (401, 402, 403) will not work in a second either. Asking again only delays the message to the user.
-- Too many requests and overload pass. So do 408, 409 and the 5xx, except 501.
+- Too many requests and overload pass. So do 408, 409 and the 5xx, except 501; and 424, with which Bedrock reports that
+  the model behind it failed.
 - Inside a stream the status is 200 already, and the error event's type takes the place of the status.
 - Nothing was delivered to the sandbox before the message was whole, so a broken stream may always be asked for again.
 - A sign-in page with status 200 stays one until somebody changes the configuration.
@@ -19,7 +20,15 @@ from typing import Any
 import httpx
 
 from orchestration_service.brokers.call import Reason
-from orchestration_service.brokers.errors import EmptyStream, NotAModel, StreamCut, StreamStalled
+from orchestration_service.brokers.errors import (
+    EmptyStream,
+    IdentityAway,
+    IdentityRefused,
+    NotAModel,
+    RouteUnusable,
+    StreamCut,
+    StreamStalled,
+)
 from orchestration_service.brokers.retry import retry_after_seconds
 from workflow_schemas.model_stream import IncompleteMessage, ModelStreamError, StreamedError, error_body
 
@@ -55,9 +64,11 @@ _STATUS_OF_TYPE: Mapping[str, int] = {
 _TYPE_OF_STATUS: Mapping[int, str] = {status: kind for kind, status in _STATUS_OF_TYPE.items()}
 
 _UNAUTHORIZED = frozenset({401, 402, 403})
-_PASSING = frozenset({408, 409, 429})
+_PASSING = frozenset({408, 409, 424, 429})
 
 _FAULTS: tuple[tuple[type[Exception], bool, Reason, int, str], ...] = (
+    (IdentityRefused, False, "unauthorized", 401, "the service's identity may not call the model's endpoint"),
+    (IdentityAway, True, "unreachable", 502, "whoever proves the service's identity cannot be reached"),
     (NotAModel, False, "not_a_model", 502, "the model's address answers with something that is no model"),
     (EmptyStream, True, "empty", 502, "the model's endpoint sent an empty stream"),
     (StreamStalled, True, "stalled", 504, "the model's stream fell silent"),
@@ -101,6 +112,8 @@ def judge(
 
 
 def _of_exception(exception: Exception) -> Verdict:
+    if isinstance(exception, RouteUnusable):
+        return _fault(False, "unreachable", 502, str(exception))
     for kind, retry, reason, status, sentence in _FAULTS:
         if isinstance(exception, kind):
             return _fault(retry, reason, status, sentence)
@@ -109,7 +122,7 @@ def _of_exception(exception: Exception) -> Verdict:
 
 
 def _fault(retry: bool, reason: Reason, status: int, sentence: str) -> Verdict:
-    error = error_body("timeout_error" if status == 504 else "api_error", f"{sentence}; the service could not get an answer")
+    error = error_body(_TYPE_OF_STATUS.get(status, "api_error"), f"{sentence}; the service could not get an answer")
     return Verdict(retry, reason, status, error)
 
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestration_service.brokers.call import JsonObject, ModelCall
+from orchestration_service.brokers.dialect import spoken
 from orchestration_service.brokers.gate import refusal
+from orchestration_service.brokers.omissions import NOTHING, Omissions
 from orchestration_service.brokers.route import ModelParameters, ModelRoute
 from workflow_schemas.model_stream import error_body
 
@@ -23,18 +25,22 @@ _MAX_BODY_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True)
 class UpstreamRequest:
-    """A request as it goes to the upstream."""
+    """A request as it goes to the upstream; the proof of who asks is added when it is sent."""
 
-    url: str
-    """Full address."""
+    path: str
+    """Path below the route's address."""
     headers: dict[str, str]
-    """Headers, credentials included; never shown."""
+    """Headers, those of the route included; never shown."""
     content: bytes
     """JSON body."""
     streams: bool
     """Whether the answer is an event stream."""
     remarks: tuple[str, ...] = ()
     """What was changed besides model and stream."""
+    fields: frozenset[str] = frozenset()
+    """Names of the body's fields."""
+    betas: tuple[str, ...] = ()
+    """Beta names that are sent."""
 
     def __repr__(self) -> str:
         return f"UpstreamRequest(content of {len(self.content)} bytes)"
@@ -50,10 +56,14 @@ class Refusal:
     """Error body to tell the CLI."""
 
 
-def prepare(route: ModelRoute, call: ModelCall) -> UpstreamRequest | Refusal:
-    """Check a call from the sandbox and give the request for the upstream."""
-    if route.provider not in ("anthropic", "anthropic-compatible") or route.credential is not None:
-        return _refuse(400, f"the service cannot call models of {route.provider!r} by this route yet")
+def prepare(route: ModelRoute, call: ModelCall, omissions: Omissions = NOTHING) -> UpstreamRequest | Refusal:
+    """Check a call from the sandbox and give the request for the upstream.
+
+    Args:
+        route: where it goes.
+        call: what came out of the sandbox.
+        omissions: what the upstream is known to refuse.
+    """
     path, _, query = call.path.partition("?")
     if path not in _PATHS or query not in ("", "beta=true"):
         return _refuse(404, f"the path {call.path[:80]!r} is not offered; there are {sorted(_PATHS)}")
@@ -76,19 +86,19 @@ def prepare(route: ModelRoute, call: ModelCall) -> UpstreamRequest | Refusal:
     remarks = _apply(route.parameters, body) if streams else ()
     if streams:
         body["stream"] = True
-    url = f"{route.base_url}{path}" + (f"?{query}" if query and route.forward_betas else "")
-    return UpstreamRequest(url, _headers(route, call, streams), json.dumps(body).encode(), streams, remarks)
+    remarks += omissions.leave_out(body)
+    betas, dropped = omissions.allowed(_betas(route, call))
+    form = spoken(route, body, betas, streams=streams, path=f"{path}?{query}" if query and route.forward_betas else path)
+    headers = {**form.headers, "anthropic-version": call.anthropic_version} if form.is_versioned else form.headers
+    content = json.dumps(form.body).encode()
+    headers.update(route.extra_headers())
+    return UpstreamRequest(form.path, headers, content, streams, remarks + dropped, frozenset(body), tuple(betas))
 
 
-def _headers(route: ModelRoute, call: ModelCall, streams: bool) -> dict[str, str]:
-    headers = {
-        "content-type": "application/json",
-        "accept": "text/event-stream" if streams else "application/json",
-        "anthropic-version": call.anthropic_version,
-    }
-    if call.anthropic_beta and route.forward_betas:
-        headers["anthropic-beta"] = call.anthropic_beta
-    return {**headers, **route.sent_headers()}
+def _betas(route: ModelRoute, call: ModelCall) -> list[str]:
+    if not call.anthropic_beta or not route.forward_betas:
+        return []
+    return [name for name in (part.strip() for part in call.anthropic_beta.split(",")) if name]
 
 
 def _apply(parameters: ModelParameters, body: JsonObject) -> tuple[str, ...]:
@@ -102,6 +112,7 @@ def _apply(parameters: ModelParameters, body: JsonObject) -> tuple[str, ...]:
         if thinks:  # the API refuses sampling parameters together with thinking
             remarks.append(f"{name} of the model was left out because the request uses thinking")
         elif name == "top_p" and parameters.temperature is not None:  # newer models take one of the two
+            body.pop("top_p", None)
             remarks.append("top_p of the model was left out because temperature is set")
         else:
             body[name] = value

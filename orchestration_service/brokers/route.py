@@ -1,7 +1,7 @@
 """Where a model call goes, and with which credentials: read from the platform's resources, never from the sandbox."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
@@ -19,6 +19,15 @@ _CREDENTIALS: Mapping[str, frozenset[str]] = {
     "bedrock": frozenset({"aws_keys", "aws_identity", "aws_role"}),
     "vertex": frozenset({"google_key", "google_identity"}),
 }
+_SPELLING: Mapping[str, str] = {
+    "accept": "Accept",
+    "authorization": "Authorization",
+    "content-type": "Content-Type",
+    "user-agent": "User-Agent",
+    "x-api-key": "X-Api-Key",
+}
+"""Headers that the clients of the official package spell so; it would send another spelling beside its own."""
+
 _REGION = re.compile(r"[a-z0-9-]{2,40}\Z")
 _PROJECT = re.compile(r"[a-z0-9.:-]{1,100}\Z")
 _NEEDS_PROOF = frozenset({"foundry", "bedrock", "vertex"})
@@ -115,7 +124,9 @@ class ModelRoute(BaseModel):
         for secret in (self.api_key, self.auth_token):
             if secret is not None and not secret.get_secret_value().strip():
                 raise ValueError("the key or token is empty; leave it out, or check the setting it is read from")
-        for name, value in self.sent_headers().items():
+        proofs = {"x-api-key": self.api_key, "authorization": self.auth_token}
+        sent = {**self.extra_headers(), **{name: secret.get_secret_value() for name, secret in proofs.items() if secret}}
+        for name, value in sent.items():
             if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
                 raise ValueError(f"{name!r} is no header name")
             if not value.isascii() or not value.isprintable():
@@ -130,24 +141,33 @@ class ModelRoute(BaseModel):
             return self.project
         return self.credential.content().get("project_id")
 
-    def sent_headers(self) -> dict[str, str]:
-        """Give the headers that come from the route, credentials included."""
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        if self.api_key is not None and self.provider == "bedrock":
-            headers["authorization"] = f"Bearer {self.api_key.get_secret_value()}"
-        elif self.api_key is not None:
+    @property
+    def has_plain_key(self) -> bool:
+        """Whether the key goes where the provider's own client puts it; otherwise it is one of the extra headers."""
+        name = self.api_key_header.lower()
+        plain = name in ("x-api-key", "api-key") if self.provider == "foundry" else name == "x-api-key"
+        return self.api_key is not None and (self.provider == "bedrock" or (plain and not self.api_key_prefix))
+
+    def extra_headers(self) -> dict[str, str]:
+        """Give the headers that the provider's client does not make, a key in an unusual place included."""
+        headers = {_SPELLING.get(name.lower(), name.lower()): value for name, value in self.headers.items()}
+        if self.api_key is not None and not self.has_plain_key:
             prefix = f"{self.api_key_prefix} " if self.api_key_prefix else ""
-            headers[self.api_key_header.lower()] = prefix + self.api_key.get_secret_value()
-        if self.auth_token is not None:
-            headers["authorization"] = f"Bearer {self.auth_token.get_secret_value()}"
+            name = self.api_key_header.lower()
+            headers[_SPELLING.get(name, name)] = prefix + self.api_key.get_secret_value()
         return headers
 
-    def scrub(self, text: str) -> str:
-        """Take everything secret of this route out of a text that leaves the broker."""
+    def scrub(self, text: str, proofs: Collection[str] = ()) -> str:
+        """Take everything secret of this route out of a text that leaves the broker.
+
+        Args:
+            text: the text.
+            proofs: what else is secret, such as a token that was got for this route.
+        """
         credentials = [secret.get_secret_value() for secret in (self.api_key, self.auth_token) if secret is not None]
         credentials += self.credential.secrets() if self.credential else ()
         # a short header such as "true" is no secret, and would tear holes into every sentence
-        secrets = [*credentials, *(value for value in self.headers.values() if len(value) >= 8)]
+        secrets = [*credentials, *(value for value in (*self.headers.values(), *proofs) if len(value) >= 8)]
         for secret in sorted(filter(None, secrets), key=len, reverse=True):
             text = text.replace(secret, "***")
         return text

@@ -29,6 +29,7 @@ EDGES: Mapping[str, tuple[str, ...]] = {
     ),
     # cloud SDKs: only in adapters, so that everything runs and is tested without an account
     "azure": (
+        "orchestration_service/brokers/entra_identity.py",
         "orchestration_service/operations/blob.py",
         "orchestration_service/operations/cosmos_account.py",
         "orchestration_service/operations/cosmos_documents.py",
@@ -39,6 +40,10 @@ EDGES: Mapping[str, tuple[str, ...]] = {
         "context_client/embedded/azure_storage.py",
         "context_client/pools/identity.py",
     ),
+    "boto3|botocore": ("orchestration_service/brokers/aws_frames.py", "orchestration_service/brokers/aws_identity.py"),
+    "google": ("orchestration_service/brokers/google_identity.py",),
+    # models' own client library: it knows addresses and proofs, we keep attempts and waits
+    "anthropic": ("orchestration_service/brokers/clients.py",),
     "docker": ("context_client/sandboxes/containers/engine.py",),
     # not for us at all
     "requests|flask|django|aiohttp": (),

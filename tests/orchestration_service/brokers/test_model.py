@@ -281,8 +281,8 @@ async def test_requests_of_any_size_pass(size: int) -> None:
 async def test_an_upstream_that_echoes_the_key_does_not_leak_it(
     place: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    caplog.set_level(logging.DEBUG)
     caplog.set_level(logging.INFO, "httpcore")  # at DEBUG it prints the headers it received, and knows no secrets
+    caplog.set_level(logging.DEBUG)  # last, since it is the handler's level too
     error = {"type": "error", "error": {"type": "authentication_error", "message": f"bad key {KEY}"}}
     upstream = {
         "error": Raw(JSONResponse(error, 401)),
