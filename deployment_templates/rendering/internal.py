@@ -69,7 +69,7 @@ def _model(model: PlatformResource) -> dict[str, Any]:
 
 def _reference(object_id: str) -> dict[str, str]:
     kind, _, name = object_id.partition("/providers/")[2].rpartition("/")
-    return {"name": name, "type": kind}
+    return {"type": kind, "name": name}
 
 
 def _by_name(user: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from typing import Any
 
 from deployment_templates.profile import ModelProvider, Profile, read_profile
 from deployment_templates.rendering import tokens
-from deployment_templates.rendering.tokens import FIXED, Generation, Token, role_token, with_placeholders
+from deployment_templates.rendering.tokens import FIXED, Generation, Token, model_tokens, role_token, with_placeholders
 from deployment_templates.resources import PlatformResource, ResourceSet, RoleMember, build
 from deployment_templates.values import WorkflowType
 
-CHOICES: Mapping[str, Any] = {"instance_id": tokens.INSTANCE, "service": {"url": tokens.SERVICE_URL}, "models": dict(tokens.MODELS)}
-"""The profile of templates for which nobody chose anything: every default, and all three models."""
+CHOICES: Mapping[str, Any] = {"instance_id": tokens.INSTANCE, "service": {"url": tokens.SERVICE_URL}}
+"""The profile of templates for which nobody chose anything: every default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Source:
     @property
     def tokens(self) -> tuple[Token, ...]:
         """All blanks there can be."""
-        return (*FIXED, *(role_token(role.label, role.name) for role in self.resources.roles))
+        return (*FIXED, *model_tokens(), *(role_token(role.label, role.name) for role in self.resources.roles))
 
     def written(self, value: Any) -> str:
         """Return a JSON value as the text of a file, with placeholders. ASCII only: old PowerShell guesses encodings."""
@@ -82,7 +82,9 @@ def source_of(
         provider: Another provider of models than the profile's, with its default way to be opened.
         workflow_type: Another type of workflow than the profile's.
     """
-    given: dict[str, Any] = json.loads(choices.model_dump_json(exclude_unset=True)) if choices else dict(CHOICES)
+    given: dict[str, Any] = (
+        json.loads(choices.model_dump_json(exclude_unset=True)) if choices else {**CHOICES, "models": dict(tokens.MODELS)}
+    )
     if provider is not None:
         given["models"] = {"provider": provider, **tokens.MODELS}
     if workflow_type is not None:

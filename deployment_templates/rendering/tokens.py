@@ -20,21 +20,16 @@ MARK = "stand-in"
 _GUID_MARK = "c1aadec0"
 
 
-def guid_stand_in(number: int) -> str:
-    """Return a GUID that stands for one of an installation's."""
-    return f"{_GUID_MARK}-0000-4000-8000-{number:012d}"
-
-
-INSTANCE = guid_stand_in(1)
-USERS = guid_stand_in(2)
-EDITORS = guid_stand_in(3)
-VIRTUAL_GROUP = guid_stand_in(4)
+INSTANCE = f"{_GUID_MARK}-0000-4000-8000-000000000001"
+USERS = f"{_GUID_MARK}-0000-4000-8000-000000000002"
+EDITORS = f"{_GUID_MARK}-0000-4000-8000-000000000003"
+VIRTUAL_GROUP = f"{_GUID_MARK}-0000-4000-8000-000000000004"
 NAMESPACE = f"{MARK}-namespace"
 CLUSTER_URL = f"http://claude-code-api.{NAMESPACE}.svc.cluster.local"
 SERVICE_URL = f"https://{MARK}-service.invalid"
 POOL_URL = f"https://{MARK}-pool.invalid"
 MODEL_URL = f"https://{MARK}-model-endpoint.invalid"
-MODELS: Mapping[str, str] = {size: f"{MARK}-{size}" for size in ("sonnet", "opus", "haiku")}
+MODELS: Mapping[str, str] = {"sonnet": f"{MARK}-sonnet", "opus": f"{MARK}-opus", "haiku": f"{MARK}-haiku"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +124,13 @@ FIXED: Sequence[Token] = (
         upper="CLAUDE_MODEL_ENDPOINT_URL",
         meaning="address of the model provider",
     ),
-    *(
+)
+"""Blanks of every installation."""
+
+
+def model_tokens() -> tuple[Token, ...]:
+    """Return the tokens of the models' names at their provider."""
+    return tuple(
         Token(
             stand_in=stand_in,
             camel=f"claude{size.capitalize()}ModelName",
@@ -137,8 +138,7 @@ FIXED: Sequence[Token] = (
             meaning=f"the provider's name of Claude {size.capitalize()}",
         )
         for size, stand_in in MODELS.items()
-    ),
-)
+    )
 
 
 def role_token(label: str, guid: str) -> Token:
