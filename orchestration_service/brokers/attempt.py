@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import anyio
 import httpx
 
-from orchestration_service.brokers.call import DeltaListener, JsonObject, delta_of
+from orchestration_service.brokers.call import DeltaListener, EventListener, JsonObject, delta_of
 from orchestration_service.brokers.errors import EmptyStream, NotAModel, StreamCut, StreamStalled, UpstreamFault
 from orchestration_service.brokers.request import UpstreamRequest
 from orchestration_service.brokers.route import ModelRoute
@@ -62,6 +62,8 @@ class Attempt:
     """What was odd about the message."""
     proofs: tuple[str, ...] = field(default=(), repr=False)
     """Keys and tokens that were sent; an upstream may repeat them."""
+    on_event: EventListener | None = None
+    """Takes the events of the stream."""
 
 
 async def run_attempt(
@@ -118,6 +120,8 @@ async def _read_stream(response: httpx.Response, parser: Parser, attempt: Attemp
             for event in parser.feed(chunk):
                 events += 1
                 assembler.feed(event)
+                if attempt.on_event is not None:
+                    attempt.on_event.take(event)
                 if on_delta is not None and (delta := delta_of(event)) is not None:
                     on_delta(delta)
             if assembler.complete:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from workflow_schemas.usage import Usage
 
@@ -129,6 +129,19 @@ class Restarted:
 ModelDelta = TextDelta | ThinkingDelta | ToolStarted | ToolInputDelta | Restarted
 
 DeltaListener = Callable[[ModelDelta], None]
+
+
+class EventListener(Protocol):
+    """Takes the events of a stream as they come, for whoever passes the answer on before it is whole."""
+
+    @property
+    def is_out(self) -> bool:
+        """Whether something of the answer has been passed on; it cannot be begun anew then."""
+        ...
+
+    def take(self, event: JsonObject) -> None:
+        """Take an event that fits to those before it; a `message_start` begins anew."""
+        ...
 
 
 def delta_of(event: Mapping[str, Any]) -> ModelDelta | None:

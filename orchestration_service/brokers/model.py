@@ -18,7 +18,7 @@ import anyio
 import httpx
 
 from orchestration_service.brokers.attempt import Attempt, run_attempt
-from orchestration_service.brokers.call import DeltaListener, JsonObject, ModelAnswer, ModelCall, Restarted, usage_of
+from orchestration_service.brokers.call import DeltaListener, EventListener, JsonObject, ModelAnswer, ModelCall, Restarted, usage_of
 from orchestration_service.brokers.errors import BrokerClosed
 from orchestration_service.brokers.identities import Identities
 from orchestration_service.brokers.judge import Verdict, judge
@@ -54,6 +54,8 @@ class _Progress:
     """What was thought of the last attempt that ended."""
     lost_usage: Usage = field(default_factory=Usage)
     """Tokens of streams that broke."""
+    on_event: EventListener | None = None
+    """Takes the events of each attempt's stream."""
     omissions: Omissions = NOTHING
     """What was left out because the upstream refused it."""
     omitted: int = 0
@@ -106,7 +108,9 @@ class ModelBroker:
         with anyio.CancelScope(shield=True):
             await self._stack.aclose()
 
-    async def complete(self, route: ModelRoute, call: ModelCall, on_delta: DeltaListener | None = None) -> ModelAnswer:
+    async def complete(
+        self, route: ModelRoute, call: ModelCall, on_delta: DeltaListener | None = None, on_event: EventListener | None = None
+    ) -> ModelAnswer:
         """Get an answer to a call, by as many attempts as the route and the deadline allow.
 
         Args:
@@ -114,6 +118,8 @@ class ModelBroker:
             call: what the sandbox sent.
             on_delta: told what is streamed while it comes; after a `Restarted`, what came before is void. What it
                 raises ends the call and comes out of here.
+            on_event: takes the events of the stream as they come. Once something of them is out, a stream that breaks
+                is not asked for again.
 
         Returns:
             The message, or the error to tell the CLI. A failing upstream is never raised.
@@ -127,7 +133,7 @@ class ModelBroker:
         request = await _prepared(route, call, omissions)
         if isinstance(request, Refusal):
             return ModelAnswer(request.status, "refused_by_gate", error=request.error)
-        progress = _Progress(omissions=omissions)
+        progress = _Progress(on_event=on_event, omissions=omissions)
         with anyio.move_on_after(max(0.0, call.deadline_seconds)):
             return await self._until_answered(self._clients, route, call, request, progress, on_delta)
         progress.note_loss()
@@ -146,7 +152,7 @@ class ModelBroker:
         timeout = httpx.Timeout(connect=route.connect_timeout_seconds, read=silence, write=silence, pool=None)
         while True:
             progress.attempts += 1
-            progress.last = attempt = Attempt()
+            progress.last = attempt = Attempt(on_event=progress.on_event)
             await run_attempt(clients, route, request, timeout, attempt, on_delta)
             if attempt.message is not None:
                 if progress.omitted:
@@ -157,6 +163,8 @@ class ModelBroker:
             progress.note_loss()
             if verdict.reason == "unauthorized":
                 clients.distrust(route)
+            if progress.on_event is not None and progress.on_event.is_out:
+                return _failed(route, request, progress, verdict)
             without = await _without_what_was_refused(route, call, request, verdict, progress)
             wait = 0.0 if without else self._wait_before_next(route, call, verdict, progress)
             if wait is None:

@@ -54,6 +54,24 @@ async def asking(app: ASGIApp, **fields: Any) -> AsyncIterator[tuple[ModelBroker
         yield broker, ModelRoute(base_url=endpoint.base_url, **settings)
 
 
+class Passing:
+    """Passes events on, from the first of this kind on."""
+
+    def __init__(self, out_from: str) -> None:
+        self.events: list[dict[str, Any]] = []
+        self._out_from = out_from
+
+    @property
+    def is_out(self) -> bool:
+        return any(event["type"] == self._out_from for event in self.events)
+
+    def take(self, event: dict[str, Any]) -> None:
+        if event["type"] == "message_start":
+            assert not self.is_out, "what is out cannot be begun anew"
+            self.events.clear()
+        self.events.append(event)
+
+
 async def ask(app: ASGIApp, deltas: list[ModelDelta] | None = None, *, call: ModelCall | None = None, **fields: Any) -> ModelAnswer:
     """Ask an upstream once."""
     async with asking(app, **fields) as (broker, route):
@@ -350,3 +368,16 @@ async def test_a_broker_is_used_inside_its_block() -> None:
         pass
     with pytest.raises(BrokerClosed):
         await broker.complete(ModelRoute(model="m"), ModelCall(b"{}"))
+
+
+@pytest.mark.parametrize(("out_from", "attempts", "reason"), [("message_stop", 2, "answered"), ("content_block_delta", 1, "cut")])
+async def test_a_stream_that_breaks_is_asked_for_again_unless_something_of_it_is_out(out_from: str, attempts: int, reason: str) -> None:
+    passing = Passing(out_from)
+    model = scripted({**STEP, "malformed": "cut", "fault_times": 1})
+    async with asking(model) as (broker, route):
+        answer = await broker.complete(route, ModelCall(json.dumps(BODY).encode(), deadline_seconds=10), on_event=passing)
+    assert (answer.attempts, answer.reason, len(model.received)) == (attempts, reason, attempts)
+    assert answer.lost_usage.prompt_tokens == 30
+    if answer.ok:
+        assert passing.events[-1]["type"] == "message_stop"
+        assert "".join(event["delta"].get("text", "") for event in passing.events if "delta" in event) == STEP["text"]
