@@ -29,15 +29,20 @@ _IN_WORDS: Mapping[str, str] = {
     "empty": "answered nothing",
     "deadline": "took too long",
 }
-"""The reasons to ask the next model, in words. All others end the call: refused, unauthorized, refused_by_gate, not_a_model."""
+"""The reasons to ask the next model, in words. These end the call: refused, unauthorized, refused_by_gate, not_a_model."""
 
 _NEVER: tuple[float, Reason] = (0.0, "answered")
 _MODEL_AT_FRONT = re.compile(rb'\s*\{\s*"model"\s*:\s*"([^"\\]{1,200})"')
 
 
-def passes_on(reason: Reason) -> bool:
-    """Tell whether another model may be asked after one that did not answer for this reason."""
-    return reason in _IN_WORDS
+def ends_call(reason: Reason, *, should_answer: bool) -> bool:
+    """Tell whether no other model is asked after one that did not answer for this reason.
+
+    Args:
+        reason: Why it did not answer.
+        should_answer: Whether the request was meant for it; a fallback that is set up badly is passed over.
+    """
+    return reason == "refused_by_gate" or (should_answer and reason not in _IN_WORDS)
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from orchestration_service.brokers.call import DeltaListener, ModelAnswer, ModelCall, ModelDelta, Restarted, TextDelta
 from orchestration_service.brokers.route import ModelRoute
-from orchestration_service.fallbacks import REST_SECONDS, Turnout, passes_on, share_of
+from orchestration_service.fallbacks import REST_SECONDS, Turnout, ends_call, share_of
 from orchestration_service.letters import ModelReply, ModelRequest
 from orchestration_service.model_routes import RoutedModel
 from orchestration_service.spending import Charge, Spending
@@ -77,13 +77,14 @@ class ModelCalls:
             return ModelReply(400, error_body("invalid_request_error", "the token budget of this turn is spent"))
         started = time.monotonic()
         candidates = self.models.candidates(request.body)
-        asked = await self._ask(request, self.models.awake_first(candidates, started))
+        asked = await self._ask(request, candidates)
         told = _told(asked, candidates)
         charges = [self._charge(one, request) for one in asked]
-        notes = self._note(self.models.remarks(candidates, told.model) if told.answer.ok else (), asked)
+        instead = [text for text in self.models.remarks(candidates, told.model) if text not in self.remarks] if told.answer.ok else []
+        notes = self._note(instead, asked)
         if not told.answer.ok:
             self.failure = _failures(asked)
-        self._report(request, told, time.monotonic() - started, notes)
+        self._report(request, told, time.monotonic() - started, instead)
         if self._is_spent() and not self._spent:
             self._spent = True
             await self.on_spent()
@@ -95,8 +96,9 @@ class ModelCalls:
         answer = told.answer
         return ModelReply(answer.status, answer.message or answer.error or {}, answer.retry_after_seconds, beside)
 
-    async def _ask(self, request: ModelRequest, models: Sequence[RoutedModel]) -> list[_Asked]:
-        """Ask one model after the other until one answers, or the first of them says something that ends the call."""
+    async def _ask(self, request: ModelRequest, candidates: Sequence[RoutedModel]) -> list[_Asked]:
+        """Ask one model after the other until one answers, or the one that should says something that no other could better."""
+        models = self.models.awake_first(candidates, time.monotonic())
         version = request.headers.get("anthropic-version", "2023-06-01")
         beta = request.headers.get("anthropic-beta")
         asked: list[_Asked] = []
@@ -109,10 +111,10 @@ class ModelCalls:
             if answer.ok:
                 self.models.wake(model)
                 break
-            if not passes_on(answer.reason) and number == 1:
+            if ends_call(answer.reason, should_answer=model is candidates[0]):
                 break
-            until = time.monotonic() + max(REST_SECONDS, answer.retry_after_seconds or 0.0)
-            self.models.rest(model, answer.reason, until)
+            rest = max(REST_SECONDS, answer.retry_after_seconds or 0.0) if answer.reason != "refused" else 0.0
+            self.models.rest(model, answer.reason, time.monotonic() + rest)
         return asked
 
     def _charge(self, one: _Asked, request: ModelRequest) -> Charge:
@@ -126,15 +128,20 @@ class ModelCalls:
 
     def _note(self, instead: Sequence[str], asked: Sequence[_Asked]) -> list[str]:
         """Return what is new of what the user should know about the models."""
-        said = [f"The model {one.model.model!r}: {remark}." for one in asked for remark in one.answer.remarks if "left out" in remark]
+        said = [
+            f"The model {one.model.model!r}: {remark}."
+            for one in asked
+            for remark in one.answer.remarks  # of what the CLI asked for nobody here knows anything
+            if "left out" in remark and remark.partition(" ")[0] in one.model.route.parameters.model_fields_set
+        ]
         new = [text for text in dict.fromkeys((*instead, *said)) if text not in self.remarks]
         new = new[: max(0, _MOST_REMARKS - len(self.remarks))]
         self.remarks += new
         return new
 
-    def _report(self, request: ModelRequest, told: _Asked, seconds: float, notes: Sequence[str]) -> None:
+    def _report(self, request: ModelRequest, told: _Asked, seconds: float, instead: Sequence[str]) -> None:
         now = time.time()
-        for note in notes:
+        for note in instead:
             self.on_call({"type": "warning", "at": now, "message": note}, self.spending.usage)
         event = {
             "type": "model_call",

@@ -1,5 +1,6 @@
 """The names under which the platform's App Configuration keeps what this service needs (contract: portals and deployment §5.2)."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 
 ADDRESS_VARIABLE = "FOUNDATIONALLM_APP_CONFIGURATION_URI"
@@ -10,7 +11,10 @@ SELECTED: Sequence[str] = ("FoundationaLLM:Instance:Id", "FoundationaLLM:APIEndp
 """What is read of the store: it has a thousand keys, most of which are nobody's business here."""
 
 _ENDPOINTS = "FoundationaLLM:APIEndpoints:"
-_MODEL_KEY_END = ":Essentials:APIKey"
+_MODEL_KEY = re.compile(
+    rf"{_ENDPOINTS}(?P<endpoint>[^:]+):Essentials:"
+    r"(?:APIKey|AccessKey|SecretKey|SessionToken|RoleArn|Scope|ServiceAccountCredentials)\Z"
+)
 _OWN_SETTINGS = f"{OURS}:Configuration:"
 _SHARED: Mapping[str, str] = {
     "FoundationaLLM:Instance:Id": "instance_id",
@@ -53,7 +57,5 @@ def is_model_key(key: str) -> bool:
     A request names the address and the key's name together. Were any key allowed, whoever can write an endpoint configuration could have
     the key of the Context API sent to an address of his own; so the keys of the platform's own services are not given out.
     """
-    if not (key.startswith(_ENDPOINTS) and key.endswith(_MODEL_KEY_END)):
-        return False
-    endpoint = key.removeprefix(_ENDPOINTS).removesuffix(_MODEL_KEY_END)
-    return bool(endpoint) and ":" not in endpoint and not endpoint.endswith("API") and endpoint != "ClaudeCode"
+    named = _MODEL_KEY.match(key)
+    return named is not None and not named["endpoint"].endswith("API") and named["endpoint"] != "ClaudeCode"
