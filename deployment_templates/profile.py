@@ -41,6 +41,12 @@ def _is_address(value: str) -> str:
     return value.rstrip("/")
 
 
+def _is_known_tool(value: str) -> str:
+    if not value.casefold().startswith("claudecode"):
+        raise ValueError("must begin with ClaudeCode")
+    return value
+
+
 Origin = Annotated[str, AfterValidator(_is_origin)]
 Address = Annotated[str, AfterValidator(_is_address)]
 
@@ -79,7 +85,7 @@ class Names(ProfilePart):
     """Name users see in the agent list."""
     workflow: ResourceName = "ClaudeCodeAgentWorkflow"
     """Name of the workflow in the Management Portal's list."""
-    tool: ResourceName = Field(default="ClaudeCodeSettings", pattern=r"(?i)^ClaudeCode[A-Za-z0-9_-]*$")
+    tool: Annotated[ResourceName, AfterValidator(_is_known_tool)] = "ClaudeCodeSettings"
     """Name of the tool that carries settings; it must begin with ClaudeCode, by which the service knows it."""
     prompt: ResourceName = "claude-code-system"
     """Name of the system prompt."""
