@@ -163,6 +163,8 @@ class Models(ProfilePart):
             missing = [name for name in needed if getattr(self, name) is None]
             if self.provider == "anthropic" or missing:
                 raise ValueError(f"authentication 'identity' is not for anthropic, and {self.provider} needs {', '.join(missing) or 'key'}")
+            if self.provider == "vertex" and "/projects/" not in (self.url or ""):
+                raise ValueError("an identity has no project: url must go on with /v1/projects/PROJECT/locations/REGION")
         return self
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, SecretStr, TypeAdapter, ValidationError
 
 from deployment_templates.errors import MergeError
 from deployment_templates.resources import CacheReset, ResourceSet, build
@@ -15,7 +15,9 @@ from deployment_templates.resources.authorization import RoleAssignment, RoleAss
 from deployment_templates.resources.configuration import FeaturedAgent, ImportedItems, KeyValue, KeyVaultReference, PoolInSlot
 from deployment_templates.resources.models import AIModel, Endpoint, Prompt, Workflow
 from deployment_templates.resources.references import ReferenceAdditions, ReferenceEntry
+from orchestration_service.model_routes import ModelRoutes
 from orchestration_service.planning import Planned, SandboxLimits, make_plan
+from orchestration_service.platform_keys import is_model_key
 from tests.deployment_templates.installing import INSTANCE, MODELS, USERS, profile
 from workflow_schemas.platform import CompletionRequest
 
@@ -199,3 +201,65 @@ def test_a_turn_of_the_installed_agent_is_planned(built: ResourceSet, saved_in_p
     assert turn.remarks == ()
     assert (turn.plan.model, turn.plan.tools, turn.plan.limits.max_turns) == (MODELS["sonnet"], ("Read", "Grep"), 25)
     assert turn.plan.system_prompt.startswith("You are a careful software engineer")
+
+
+PROVIDERS: Mapping[str, tuple[dict[str, Any], str]] = {
+    "anthropic": ({}, "anthropic"),
+    "foundry": ({"provider": "foundry", "url": "https://mine.services.ai.azure.com/anthropic"}, "foundry"),
+    "foundry by identity": (
+        {"provider": "foundry", "url": "https://mine.services.ai.azure.com/anthropic", "authentication": "identity"},
+        "foundry",
+    ),
+    "bedrock": ({"provider": "bedrock", "url": "https://bedrock-runtime.eu-west-1.amazonaws.com"}, "bedrock"),
+    "bedrock by identity": (
+        {
+            "provider": "bedrock",
+            "url": "https://bedrock-runtime.eu-west-1.amazonaws.com",
+            "authentication": "identity",
+            "aws_role_arn": "arn:aws:iam::123456789012:role/claude-code",
+            "scope": "api://claude-code-aws/.default",
+        },
+        "bedrock",
+    ),
+    "vertex": ({"provider": "vertex", "url": "https://europe-west1-aiplatform.googleapis.com"}, "vertex"),
+    "vertex by identity": (
+        {
+            "provider": "vertex",
+            "url": "https://europe-west1-aiplatform.googleapis.com/v1/projects/p-1/locations/europe-west1",
+            "authentication": "identity",
+        },
+        "vertex",
+    ),
+    "gateway": ({"provider": "gateway", "url": "https://gateway.example", "header": "api-key"}, "anthropic-compatible"),
+}
+ACCOUNT = json.dumps(
+    {
+        "type": "service_account",
+        "project_id": "p-1",
+        "client_email": "c@p-1.iam.gserviceaccount.com",
+        "private_key": "-",
+        "token_uri": "https://oauth2.googleapis.com/token",
+    }
+)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_the_service_finds_its_way_to_the_models(name: str) -> None:
+    """To the main one and the small one, with the key whose name the installation has an entry for, and with no other."""
+    models, provider = PROVIDERS[name]
+    installation = build(profile("standard", models={"sonnet": "main-model", "haiku": "small-model", **models}))
+    secrets = {secret.key for secret in installation.secrets if not secret.generated}
+
+    async def key_of(key: str) -> SecretStr | None:
+        assert is_model_key(key)
+        return SecretStr(ACCOUNT if provider == "vertex" else "a-key-of-the-operator") if key in secrets else None
+
+    routes = await ModelRoutes(keys=key_of).of_turn(planned(installation), "dana@contoso.example")
+    assert routes.remarks == ()
+    assert routes.small is not None
+    assert [(routed.route.provider, routed.model) for routed in (routes.main, routes.small)] == [
+        (provider, "main-model"),
+        (provider, "small-model"),
+    ]
+    assert len(secrets) == (0 if "identity" in name else 1)
