@@ -38,6 +38,10 @@ async def _run(given: argparse.Namespace) -> int:
         from orchestration_service.cli.config import show_config
 
         return await show_config(as_json=given.json)
+    if given.command == "templates":
+        from orchestration_service.cli.templates import templates
+
+        return await templates(given.action, generation=given.generation, out=given.out, profile=given.profile, check=given.check)
     from orchestration_service.cli.serve import serve
 
     return await serve(host=given.host, port=given.port, replica=given.replica)
@@ -58,6 +62,12 @@ def _parser() -> argparse.ArgumentParser:
     config = commands.add_parser("config", help="the settings in force")
     config.add_argument("action", choices=("show",), help="show: every setting with its value and where that comes from")
     config.add_argument("--json", action="store_true", help="print JSON")
+    templates = commands.add_parser("templates", help="what is installed on the platform, as files")
+    templates.add_argument("action", choices=("profile", "render"), help="profile: print one to begin with; render: write templates")
+    templates.add_argument("--generation", choices=("standard", "quick-start", "internal", "all"), default="all", help="kind of templates")
+    templates.add_argument("--out", type=Path, help="folder to write to")
+    templates.add_argument("--profile", type=Path, help="TOML or JSON file whose names, provider and settings are to hold")
+    templates.add_argument("--check", action="store_true", help="write nothing; fail where the folder holds something else")
     bench = commands.add_parser("bench", help="speed, as ratios measured in one run")
     bench.add_argument("only", nargs="*", help="names of single measurements")
     bench.add_argument("--json", type=Path, help="file to write the figures to")

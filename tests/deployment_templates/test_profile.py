@@ -1,13 +1,16 @@
 """A profile is checked whole, says what to change, and never holds a secret."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deployment_templates.errors import ProfileError
+from deployment_templates.example import example
 from deployment_templates.profile import load_profile, read_profile
+from orchestration_service.cli.main import main
 
 INSTANCE = "8ac6074c-bdde-43cb-a140-ec0002d96d2b"
 
@@ -77,3 +80,27 @@ def test_toml_and_json_are_the_same(tmp_path: Path) -> None:
     (tmp_path / "west.toml").write_text("instance_id = ")
     with pytest.raises(ProfileError, match="cannot be read"):
         load_profile(tmp_path / "west.toml")
+
+
+def test_the_example_names_every_key_and_is_a_profile(tmp_path: Path) -> None:
+    """It is what is printed, and with every default written out it is the same profile."""
+    example_file = Path(__file__).parents[2] / "deployment_templates" / "profile.example.toml"
+    text = example()
+    assert example_file.read_text(encoding="utf-8") == text
+    profile = load_profile(example_file)
+    written_out = re.sub(r"^# (\w+ = )", r"\1", text, flags=re.MULTILINE)
+    (tmp_path / "all.toml").write_text(written_out)
+    assert load_profile(tmp_path / "all.toml").model_dump() == profile.model_dump()
+    keys = {key for field in type(profile).model_fields.values() for key in getattr(field.annotation, "model_fields", {})}
+    assert [key for key in keys if not re.search(rf"^(?:# )?{key} =", text, re.MULTILINE)] == []
+
+
+def test_the_command_line_renders_and_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["templates", "profile"]) == 0
+    assert capsys.readouterr().out == example()
+    render = ["templates", "render", "--generation", "standard"]
+    assert main([*render, "--out", str(tmp_path)]) == 0
+    assert main([*render, "--out", str(tmp_path), "--check"]) == 0
+    assert capsys.readouterr().out.endswith("as they should be\n")
+    assert main(render) == 1
+    assert "--out" in capsys.readouterr().err
