@@ -11,12 +11,13 @@ import json
 import mmap
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
 from runner_image.seals.laying import Stamp
+from runner_image.seals.page import Page, cut, encoded, measures_of
 from workflow_schemas.seal import SealIndex
 
 
@@ -40,16 +41,29 @@ class KnownSeal:
     device: int = 0
     """Device that the stamps hold for."""
 
+    pages: Sequence[Page] = field(default=(), repr=False, compare=False)
+    """The index in pages, for the texts that the next seal need not write again; empty when it was not written here."""
+
 
 def keep(known: KnownSeal, path: Path) -> None:
     """Store a seal's index and stamps for another process of the same sandbox; the place must be out of the agent's reach.
 
     Blocks. Raises OSError when the file cannot be written; an earlier one is then untouched.
     """
-    head = json.dumps({"index_sha256": known.index_sha256, "device": known.device, "stamps": dict(known.stamps)}, separators=(",", ":"))
+    index = encoded(known.index, known.pages) if known.pages else known.index.encoded()
+    facts = {
+        "index_sha256": known.index_sha256,
+        "index_bytes": len(index),
+        "device": known.device,
+        "stamps": dict(known.stamps),
+        "pages": measures_of(known.pages),
+    }
+    head = json.dumps(facts, separators=(",", ":")).encode()
+    lines = (hashlib.sha256(head).hexdigest().encode(), head, index)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
         try:
-            file.write(head.encode() + b"\n" + known.index.encoded())
+            file.write(b"\n".join(lines))
+            file.writelines(page.hashed for page in known.pages)
             file.flush()
             Path(file.name).replace(path)
         except BaseException:
@@ -60,15 +74,26 @@ def keep(known: KnownSeal, path: Path) -> None:
 def recall(path: Path) -> KnownSeal | None:
     """Return what `keep` stored, or None when it is not there or damaged: then the seal is read from its parts. Blocks."""
     try:
-        head, _, index = path.read_bytes().partition(b"\n")
+        proof, head, texts = path.read_bytes().split(b"\n", 2)
         facts = json.loads(head)
-        if hashlib.sha256(index).hexdigest() != facts["index_sha256"]:
+        data, hashed = texts[: facts["index_bytes"]], texts[facts["index_bytes"] :]
+        if hashlib.sha256(head).hexdigest().encode() != proof or hashlib.sha256(data).hexdigest() != facts["index_sha256"]:
             return None
-        stamps = {name: (inode, size, mtime, ctime) for name, (inode, size, mtime, ctime) in facts["stamps"].items()}
-        known = SealIndex.decoded(index)
-        return KnownSeal(index=known, index_sha256=facts["index_sha256"], stamps=MappingProxyType(stamps), device=int(facts["device"]))
+        index = SealIndex.decoded(data)
+        return KnownSeal(
+            index=index,
+            index_sha256=facts["index_sha256"],
+            stamps={name: _stamp(values) for name, values in facts["stamps"].items()},
+            device=int(facts["device"]),
+            pages=cut(index, data, hashed, facts["pages"]) if facts["pages"] else (),
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def _stamp(values: list[int]) -> Stamp:
+    inode, size, mtime, ctime, mode = values
+    return inode, size, mtime, ctime, mode
 
 
 def records_mapped_writes(folder: int) -> bool:

@@ -14,8 +14,8 @@ from runner_image.errors import SealError
 from runner_image.seals.stored import Slot, expand, read_slot
 from workflow_schemas.path_names import path_bytes
 
-Stamp = tuple[int, int, int, int]
-"""Number of the inode, size, mtime_ns and ctime_ns of a file."""
+Stamp = tuple[int, int, int, int, int]
+"""Number of the inode, size, mtime_ns, ctime_ns and mode of a file."""
 
 Pack = tuple[int, int, str, bool, tuple[str, int, int]]
 """Begin and end in the stream, SHA-256, whether it is stored as it is, and its slot; the streams of a chain are laid end to end."""
@@ -37,7 +37,7 @@ _HELD = 2  # whoever goes through the runs one by one, in either direction, unpa
 
 def stamp_of(status: os.stat_result) -> Stamp:
     """Return the stamp of a file."""
-    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_mode
 
 
 def runs(contents: Sequence[Content]) -> list[Run]:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 
 from runner_image.errors import SealError
 from runner_image.seals.known import KnownSeal
@@ -76,7 +75,7 @@ def restore(chain: SealChain, root: Path, *, limits: SealLimits = DEFAULT_LIMITS
         raise SealError(f"the seal of turn {index.turn_number} could not be restored: {error.strerror or error}") from error
     finally:
         os.close(top)
-    known = KnownSeal(index=index, index_sha256=chain.known.index_sha256, stamps=MappingProxyType(stamps), device=device)
+    known = KnownSeal(index=index, index_sha256=chain.known.index_sha256, stamps=stamps, device=device)
     names = tuple(extra.name for extra in index.extras)
     return Restored(known=known, tree_sha256=index.tree_sha256, files=len(stamps), size_bytes=size, extras=names)
 

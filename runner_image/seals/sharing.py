@@ -18,7 +18,7 @@ from pathlib import Path
 import runner_image
 from runner_image.errors import SealError
 from runner_image.seals.companion import TURN, Said
-from runner_image.seals.laying import Content, Layout, Pack, runs
+from runner_image.seals.laying import Content, Layout, Pack, Stamp, runs
 from runner_image.seals.stored import zstd
 
 _NO_TURN = b"\0"
@@ -64,7 +64,7 @@ class Companion:
         if mine < len(todo):
             layout.stamps.update(self._stamps())
 
-    def _stamps(self) -> dict[str, tuple[int, int, int, int]]:
+    def _stamps(self) -> dict[str, Stamp]:
         if self.process.wait() != 0:
             raise CompanionLost
         os.lseek(self.answer, 0, os.SEEK_SET)

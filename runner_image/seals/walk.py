@@ -9,10 +9,9 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,11 +55,12 @@ class Listing(NamedTuple):
     folder: int
     """Its descriptor."""
 
-    children: Iterator[tuple[str, os.stat_result]]
-    """Name and status of each entry, in no order; links not followed."""
+    children: Sequence[str]
+    """Name of each entry, in no order."""
 
     admits: Callable[[str, os.stat_result], bool]
-    """To be asked of each entry but a file that was admitted before: whether it can be sealed. Folders that can are listed later."""
+    """To be asked of each entry but a file that was admitted before, with its status: whether it can be sealed. Folders that can are
+    listed later."""
 
 
 @dataclass
@@ -112,7 +112,8 @@ def listings(root: int, excluded: Exclude | None, missed: Missed) -> Iterator[Li
             here = stack[-1]
             if here.folders is None:
                 here.folders = []
-                yield Listing(here.path, here.fd, _children(here, excluded, missed), partial(_admits, here.path, here.folders, missed))
+                children = _children(here.fd, here.path, excluded, missed)
+                yield Listing(here.path, here.fd, children, partial(_admits, here.path, here.folders, missed))
                 here.folders.sort(reverse=True)
             elif here.folders:
                 name = here.folders.pop()
@@ -134,28 +135,23 @@ def listings(root: int, excluded: Exclude | None, missed: Missed) -> Iterator[Li
 def walk(root: int, excluded: Exclude | None, missed: Missed) -> Iterator[Found]:
     """Yield every file, link and folder below a folder, parents first; see `listings`."""
     for path, folder, children, admits in listings(root, excluded, missed):
-        for name, status in sorted(children, key=itemgetter(0)):
+        for name in sorted(children):
+            try:
+                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            except OSError as error:
+                missed(path + name, reason_of(error))
+                continue
             if admits(name, status):
                 yield Found(path + name, name, folder, status)
 
 
-def _children(here: _Open, excluded: Exclude | None, missed: Missed) -> Iterator[tuple[str, os.stat_result]]:
-    """List one folder; runs for every entry of every turn, hence terse."""
-    above = here.path
+def _children(folder: int, above: str, excluded: Exclude | None, missed: Missed) -> list[str]:
     try:
-        with os.scandir(here.fd) as listing:
-            for entry in listing:
-                name = entry.name
-                if excluded is not None and excluded(above + name):
-                    continue
-                try:
-                    status = entry.stat(follow_symlinks=False)
-                except OSError as error:
-                    missed(above + name, reason_of(error))
-                    continue
-                yield name, status
+        names = os.listdir(folder)
     except OSError as error:
         missed(above.rstrip("/"), f"the folder cannot be listed: {error.strerror}")
+        return []
+    return [name for name in names if not excluded(above + name)] if excluded is not None else names
 
 
 def _admits(above: str, folders: list[str], missed: Missed, name: str, status: os.stat_result) -> bool:

@@ -12,17 +12,15 @@ import re
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
 from runner_image.errors import SealError
 from runner_image.seals.inventory import Inventory
 from runner_image.seals.known import KnownSeal, records_mapped_writes
-from runner_image.seals.laying import Stamp
 from runner_image.seals.limits import DEFAULT_LIMITS, SealLimits
 from runner_image.seals.pack import PackStream, compress, packing
+from runner_image.seals.page import encoded, paged, tree_sha256_of
 from runner_image.seals.parts import INDEX_MEMBER, PartWriter
 from runner_image.seals.walk import Exclude, listings, open_root, reason_of
 from runner_image.seals.witness import Testimony
@@ -33,7 +31,6 @@ from workflow_schemas.seal import (
     SealEntry,
     SealExtra,
     SealIndex,
-    tree_sha256,
 )
 
 _WHOLE_BYTES = 1024 * 1024
@@ -110,18 +107,20 @@ def write_seal(
                 for listing in listings(top, exclude, tree.miss):
                     tree.take(listing)
                 stream.flush()
-                entries = tuple(sorted(tree.entries, key=itemgetter(0)))
-                tree_hash = tree_sha256(entries)
+                entries = tree.sorted_entries()
+                pages = tuple(paged(entries, parent.pages if parent else ()))
+                tree_hash = tree_sha256_of(pages)
                 stream.finish()
-            documents = [document for name, source in (extras or {}).items() if (document := _extra(parts, name, source, tree.miss))]
-            index = _index(tree, entries, tree_hash, stem, turn_number, documents)
-            known = _published(parts, index, tree.stamps, os.fstat(top).st_dev)
+                documents = [document for name, source in (extras or {}).items() if (document := _extra(parts, name, source, tree.miss))]
+                index = _index(tree, entries, tree_hash, stem, turn_number, documents)
+                sha256 = _published(parts, stream, encoded(index, pages))
+                device = os.fstat(top).st_dev
     except OSError as error:
         raise SealError(f"the seal {stem!r} could not be written: {error.strerror}; make room and seal again") from error
     finally:
         os.close(top)
-    left_out = known.index.left_out
-    return WrittenSeal(known=known, parts=parts.paths, new_bytes=stream.length, total_bytes=parts.total_bytes, left_out=left_out)
+    known = KnownSeal(index=index, index_sha256=sha256, stamps=tree.stamps(), device=device, pages=pages)
+    return WrittenSeal(known=known, parts=parts.paths, new_bytes=stream.length, total_bytes=parts.total_bytes, left_out=index.left_out)
 
 
 def _check_names(stem: str, extras: Mapping[str, bytes | Path]) -> None:
@@ -162,11 +161,12 @@ def _index(
     )
 
 
-def _published(parts: PartWriter, index: SealIndex, stamps: Mapping[str, Stamp], device: int) -> KnownSeal:
-    data = index.encoded()
-    parts.add(INDEX_MEMBER, compress(data))
+def _published(parts: PartWriter, stream: PackStream, data: bytes) -> str:
+    """Store an index, and return its SHA-256."""
+    packed = stream.workers.submit(compress, data)
     sha256 = hashlib.sha256(data).hexdigest()
-    return KnownSeal(index=index, index_sha256=sha256, stamps=MappingProxyType(dict(stamps)), device=device)
+    parts.add(INDEX_MEMBER, packed.result())
+    return sha256
 
 
 def _extra(parts: PartWriter, name: str, source: bytes | Path, missed: Callable[[str, str], None]) -> SealExtra | None:
