@@ -62,9 +62,10 @@ class ModelClients:
     _lines: OrderedDict[object, _Line] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
-        # at DEBUG the package writes whole requests into the log, with what people said and with keys
-        package = logging.getLogger("anthropic")
-        package.setLevel(max(package.level, logging.INFO))
+        # at DEBUG these packages write whole requests and answers into the log, with what people said and with keys
+        for name in ("anthropic", "botocore"):
+            package = logging.getLogger(name)
+            package.setLevel(max(package.level, logging.INFO))
 
     def omissions(self, route: ModelRoute) -> Omissions:
         """Say what the route's endpoint is known to refuse."""

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import google.auth
 import google.auth.transport.requests
+from google.auth.credentials import with_scopes_if_required
 from google.auth.exceptions import GoogleAuthError, TransportError
 from google.oauth2 import service_account
 
@@ -48,7 +49,10 @@ def _ask(credential: GoogleKey | GoogleIdentity) -> Lasting[str]:
         load: Any = service_account.Credentials.from_service_account_info  # the library's types stop here
         known = load(credential.content(), scopes=_SCOPES)
     else:
-        known, _ = google.auth.default(scopes=_SCOPES)
+        # without scopes at first: with them it asks another service of Google for the project's name, which may be out of reach
+        found, _ = google.auth.default()
+        scoped: Any = with_scopes_if_required
+        known = scoped(found, _SCOPES)
     known.refresh(partial(google.auth.transport.requests.Request(), timeout=_ASK_SECONDS))
     if not known.token or known.expiry is None:
         raise ValueError("Google gave no token, or one without an end")
