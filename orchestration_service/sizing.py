@@ -3,6 +3,8 @@
 A size is asked for when the session is opened, and holds for a sandbox that is started then: docs/decisions/0016.
 """
 
+from collections.abc import Iterable, Mapping
+
 from context_client import SandboxSize
 from orchestration_service.errors import PlanRefused
 from workflow_schemas.properties import WorkflowProperties
@@ -12,6 +14,14 @@ _LEAST_BYTES = 256 * 1024**2
 """Below that neither memory nor space are enough for any work: the agent's program alone takes most of it."""
 
 _LEAST_CPUS = 0.05
+
+_PROPERTIES: Mapping[str, str] = {
+    "cpus": "sandbox_cpu",
+    "memory_bytes": "sandbox_memory",
+    "processes": "sandbox_processes",
+    "disk_bytes": "sandbox_disk",
+}
+"""The workflow property behind each part of a size."""
 
 
 def wanted_size(properties: WorkflowProperties) -> SandboxSize | None:
@@ -53,17 +63,27 @@ def size_remarks(wanted: SandboxSize | None, granted: SandboxSize | None) -> tup
         return ()
     if granted is None:
         words = wanted.in_words()
-        return (f"The sandbox's place, such as a session pool, decides its size: what the workflow asks for ({words}) had no effect.",)
+        return (
+            f"The sandbox's place, such as a session pool, decides its size: what the workflow asks for ({words}) had no effect "
+            f"({_named(wanted.said())}).",
+        )
     asked, has = wanted.said(), granted.said()
     remarks = []
-    if unheld := [words for name, words in asked.items() if name not in has]:
-        remarks.append(f"This kind of sandbox cannot be held to {', '.join(unheld)}, which the workflow asks for.")
+    if unheld := {name: words for name, words in asked.items() if name not in has}:
+        remarks.append(
+            f"This kind of sandbox cannot be held to {', '.join(unheld.values())}, which the workflow asks for ({_named(unheld)})."
+        )
     if others := [name for name in asked if name in has and getattr(wanted, name) != getattr(granted, name)]:
         remarks.append(
             f"The sandbox of this conversation was started with {', '.join(has[name] for name in others)} and keeps that until it has been "
-            f"idle for some minutes; the next one gets what the workflow asks for now: {', '.join(asked[name] for name in others)}."
+            f"idle for some minutes; the next one gets what the workflow asks for now: {', '.join(asked[name] for name in others)} "
+            f"({_named(others)})."
         )
     return tuple(remarks)
+
+
+def _named(parts: Iterable[str]) -> str:
+    return ", ".join(repr(_PROPERTIES[name]) for name in parts)
 
 
 def _bytes(text: str | None) -> int | None:

@@ -145,6 +145,24 @@ def test_what_was_lost_and_remarked_is_listed() -> None:
     assert "2 processes left" in text
 
 
+@pytest.mark.parametrize("end", ["completed", "model_error"])
+def test_settings_that_are_wrong_are_named_once_and_in_both_texts(end: str) -> None:
+    """The portal shows the content of an answer, and the bare text of a failure; a caller without a conversation gets that text only."""
+    request = asked({"max_turns": "many"})
+    (said,) = plan(request).remarks
+    told = receipt(end_reason=end, remarks=(said, "The runner's own remark."))
+    answer = answered(manifest(end_reason=end), told, request)
+    assert shown(answer).count(said) == wire(answer)["completion"].count(said) == 1
+    assert f"**Settings of this agent** that an administrator should look at:\n\n- {said}" in wire(answer)["completion"]
+    assert "- The runner's own remark." in shown(answer)
+
+
+def test_many_wrong_settings_are_a_short_list() -> None:
+    text = wire(answered(request=asked({f"unknown_{number}": 1 for number in range(100)})))["completion"]
+    assert text.count("is not known") == 8
+    assert text.endswith("- … and 92 more")
+
+
 def test_huge_answers_and_lists_are_cut() -> None:
     remarks = tuple(f"remark {number}\n# not a heading " + "x" * 5000 for number in range(500))
     told = receipt(remarks=remarks, lost=remarks, detail="y" * 10_000)
