@@ -258,7 +258,7 @@ class Profile(ProfilePart):
     uploads: Uploads = Field(default_factory=Uploads)
     """What becomes of attached text files."""
     workflow: Mapping[str, Any] = Field(default_factory=dict)
-    """Settings of the workflow, as in docs/properties.md."""
+    """Settings of the agent, as in docs/properties.md; they become properties of its settings tool."""
 
     @field_validator("workflow")
     @classmethod

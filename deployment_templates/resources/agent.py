@@ -1,8 +1,5 @@
 """Makes the agent: its models, prompt and settings joined, in places that a save in the Management Portal leaves alone."""
 
-import json
-from typing import Any
-
 from deployment_templates.profile import ModelSize, Profile
 from deployment_templates.resources.agents import (
     Agent,
@@ -74,26 +71,13 @@ def model_name(profile: Profile, size: ModelSize) -> str:
     return f"Claude{size.capitalize()}{profile.names.model_suffix}"
 
 
-def workflow_settings(profile: Profile) -> dict[str, str]:
-    """Return the workflow's settings as texts, which is all that properties of a workflow resource can be."""
-    return {name: _as_text(value) for name, value in profile.workflow.items()}
-
-
-def _as_text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
-        return ",".join(value)
-    return value if isinstance(value, str) else json.dumps(value)
-
-
 def _use(profile: Profile, kind: str, name: str, role: str | None = None) -> dict[str, Use]:
     key = object_id(profile.instance_id, kind, name)
     return {key: Use(object_id=key, properties=UseProperties(object_role=role) if role else UseProperties())}
 
 
 def _workflow(profile: Profile) -> AgentWorkflow:
-    """The agent's settings equal those of the workflow resource: what the portal copies over them when it saves changes nothing."""
+    """No settings here: the portal replaces them when it saves the agent, by those of the first workflow of the same type."""
     names = profile.names
     return AgentWorkflow(
         type=profile.workflow_type,
@@ -106,12 +90,12 @@ def _workflow(profile: Profile) -> AgentWorkflow:
             **_use(profile, AI_MODELS, model_name(profile, profile.models.main), "main_model"),
             **_use(profile, PROMPTS, names.prompt, "main_prompt"),
         },
-        properties=workflow_settings(profile),
+        properties={},
     )
 
 
 def _settings_tool(profile: Profile) -> AgentTool:
-    """The one place for settings that survives a save in the portal, and the only one from which further models are sent along."""
+    """The one place for settings that the portal shows and keeps, and the only one from which further models are sent along."""
     models = profile.models
     small = models.small or ("haiku" if "haiku" in models.installed and "haiku" not in (models.main, *models.fallbacks) else None)
     uses: dict[str, Use] = {}
@@ -127,7 +111,7 @@ def _settings_tool(profile: Profile) -> AgentTool:
         package_name=_PACKAGE,
         class_name="ClaudeCodeSettingsTool",
         resource_object_ids=uses,
-        properties={"claude_code": {}},
+        properties={"claude_code": dict(profile.workflow)},
     )
 
 

@@ -153,7 +153,7 @@ def _workflow(profile: Profile) -> PlatformResource:
         display_name="Claude Code Agent Workflow",
         description="Works on the files of a conversation in a sandbox, by the ClaudeCode orchestration service.",
         cost_center=None,
-        properties=agents.workflow_settings(profile),
+        properties={},
     )
     return PlatformResource(path=WORKFLOWS, resource=resource, reference_type="workflow", why="shows in the Management Portal's list")
 

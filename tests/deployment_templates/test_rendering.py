@@ -225,7 +225,7 @@ def test_a_profile_decides_names_and_settings_but_no_address(tmp_path: Path, cap
     assert {"coder.template.json", "ClaudeFoundry.template.json"} <= files.keys()
     assert not files.keys() & {"claude-code.template.json", "Anthropic.template.json", "ClaudeOpusCompletionAIModel.template.json"}
     assert not [name for name, text in files.items() if installing.INSTANCE in text or "mine.example" in text or "my-sonnet" in text]
-    assert json.loads(files["coder.template.json"])["workflow"]["properties"] == {"max_turns": "25"}
+    assert json.loads(files["coder.template.json"])["tools"][0]["properties"] == {"claude_code": {"max_turns": 25}}
     assert main(["--profile", str(tmp_path / "nowhere.toml"), "--out", str(tmp_path)]) == 1
     assert "ProfileError: The profile" in capsys.readouterr().err
 

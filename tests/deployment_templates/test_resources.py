@@ -170,8 +170,9 @@ def completion(built: ResourceSet, *, saved_in_portal: bool = False) -> Completi
     by_id = {resource.body["object_id"]: resource.body for resource in built.resources}
     agent = built.agents[0].body
     workflow = agent["workflow"]
-    if saved_in_portal:
-        workflow["properties"] = next(body["properties"] for key, body in by_id.items() if "/workflows/" in key)
+    if saved_in_portal:  # it takes the first workflow of the type, which may be another one
+        workflow["properties"] = {"of": "another"}
+        workflow["resource_object_ids"] = {key: use for key, use in workflow["resource_object_ids"].items() if "/workflows/" not in key}
     wanted = [key for key, use in workflow["resource_object_ids"].items() if use["properties"].get("object_role") or "/workflows/" in key]
     wanted += [key for tool in agent["tools"] for key in tool["resource_object_ids"]]
     objects: dict[str, Any] = {key: by_id[key] for key in wanted if key in by_id}
@@ -196,9 +197,9 @@ def planned(built: ResourceSet, *, saved_in_portal: bool = False) -> Planned:
 
 @pytest.mark.parametrize("saved_in_portal", [False, True], ids=["as installed", "after a save in the portal"])
 def test_a_turn_of_the_installed_agent_is_planned(built: ResourceSet, saved_in_portal: bool) -> None:
-    """Nothing in it is remarked upon, and its settings hold also when the portal has replaced the agent's by the resource's."""
+    """Its settings hold also when the portal has put another workflow in the place of ours."""
     turn = planned(built, saved_in_portal=saved_in_portal)
-    assert turn.remarks == ()
+    assert turn.remarks == (("The workflow property 'of' is not known and has no effect.",) if saved_in_portal else ())
     assert (turn.plan.model, turn.plan.tools, turn.plan.limits.max_turns) == (MODELS["sonnet"], ("Read", "Grep"), 25)
     assert turn.plan.system_prompt.startswith("You are a careful software engineer")
 
