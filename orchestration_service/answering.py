@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from orchestration_service.cost_words import cost_in_words, cost_metadata, models_in_words
+from orchestration_service.cost_words import cost_in_dollars, cost_in_words, cost_metadata, models_in_words
 from orchestration_service.planning import Planned
 from workflow_schemas.manifest import EndReason, RunManifest
 from workflow_schemas.platform import (
@@ -92,6 +92,7 @@ def compose(request: CompletionRequest, operation_id: str, planned: Planned, man
         agent_name=request.agent.name,
         prompt_tokens=min(receipt.usage.prompt_tokens, INT32_MAX),
         completion_tokens=min(receipt.usage.output_tokens, INT32_MAX),
+        total_cost=cost_in_dollars(receipt),
         errors=[f"{manifest.end_reason}: {manifest.detail}"] if failed(manifest.end_reason) else [],
         is_error=failed(manifest.end_reason),
     )

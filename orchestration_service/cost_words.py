@@ -35,6 +35,13 @@ def cost_metadata(receipt: Receipt) -> dict[str, str]:
     }
 
 
+def cost_in_dollars(receipt: Receipt) -> float:
+    """Return what is known of the cost for the platform's field, which takes no text, no other currency and no unknown."""
+    if receipt.currency != "USD":
+        return 0.0
+    return float(sum((Decimal(model.cost) for model in receipt.models if model.cost is not None), Decimal(0)))
+
+
 def _model_in_words(model: ModelUsage, currency: str) -> str:
     usage = model.usage
     calls = f"{usage.model_calls} call{'' if usage.model_calls == 1 else 's'}"

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from orchestration_service.commands import Unclear, read_command
+from orchestration_service.errors import ServiceError
 from orchestration_service.planning import Planned
 from tests.docs.examples import DOCUMENTS, ROOT, Example, examples, of_text
+from tests.docs.model_examples import hold_a_key_of_aws, lead_to_a_model, price_models, refer_to_models
 from tests.orchestration_service.test_agent_settings import MODEL, agent, planned
 from tests.stage import packed
 from workflow_schemas.property_reading import flatten, read_properties
@@ -109,6 +111,10 @@ KINDS: Mapping[str, Callable[[Example, Path], None]] = {
     "tool-properties": set_tool_properties,
     "chat": say_in_the_chat,
     "repository": work_with_a_repository,
+    "endpoint": lead_to_a_model,
+    "tool-models": refer_to_models,
+    "aws-key": hold_a_key_of_aws,
+    "prices": price_models,
     "parse": read_only,
 }
 """What may stand after the language of a fenced block, and what is then done with it."""
@@ -125,6 +131,7 @@ def test_an_example_works(example: Example, tmp_path: Path) -> None:
     [
         ("administrators_guide.md", {"settings", "wrong-settings", "model-parameters", "tool-properties"}),
         ("users_guide.md", {"chat", "repository"}),
+        ("models.md", {"endpoint", "tool-models", "aws-key", "prices", "settings"}),
     ],
 )
 def test_the_guides_have_examples_of_each_kind(document: str, kinds: set[str]) -> None:
@@ -169,10 +176,12 @@ def test_a_block_with_a_language_only_is_not_run() -> None:
         ("text", "chat", "/rewind two"),
         ("text", "chat", "continue"),
         ("sh", "repository", "git apply ../turn-002-changes.patch.txt"),
+        ("json", "endpoint", '{"name": "E", "provider": "openai"}'),
+        ("json", "prices", '{"currency": "USD"}'),
         ("sh", "parse", "if"),
         ("json", "parse", "{"),
     ],
 )
 def test_an_example_that_does_not_work_is_found(language: str, kind: str, text: str, tmp_path: Path) -> None:
-    with pytest.raises((AssertionError, ValueError)):
+    with pytest.raises((AssertionError, ValueError, ServiceError)):
         KINDS[kind](Example("x.md", 1, language, kind, text), tmp_path)
