@@ -20,6 +20,9 @@ from workflow_schemas import read_properties
 ModelProvider = Literal["anthropic", "foundry", "bedrock", "vertex", "gateway"]
 ModelSize = Literal["sonnet", "opus", "haiku"]
 
+TEXT_EXTENSIONS: Sequence[str] = tuple("c cpp cs css html java js json jsonl md php py rb sh tex ts txt xml yaml yml".split())
+"""Files that are text, and that the platform as shipped sends through a pipeline."""
+
 SECRET_WORDS = re.compile(r"(?:^|_)(?:api_?key|secret|token|password|credentials?|connection_?string)(?:$|_)", re.IGNORECASE)
 SECRET_TEXTS = re.compile(
     r"sk-ant-[A-Za-z0-9]|\bAKIA[0-9A-Z]{16}\b|-----BEGIN [A-Z ]*PRIVATE KEY|AccountKey=|\beyJ[\w-]{10,}\.[\w-]{10,}\.|\bgh[pousr]_\w{20,}"
@@ -222,8 +225,8 @@ class Uploads(ProfilePart):
     """Knowledge unit of conversations, for `knowledge-tool`."""
     private_store_knowledge_unit: ResourceName | None = None
     """Knowledge unit of the agent's private store, for `knowledge-tool`."""
-    pipeline_extensions: str = Field(default="gif, jpeg, jpg, png, wav, pdf, docx, pptx", pattern=r"^[a-z0-9]+(?:, ?[a-z0-9]+)*$")
-    """What still goes through the pipelines of the whole installation, for `plain-files`."""
+    plain_extensions: tuple[Annotated[str, Field(pattern=r"^[a-z0-9]{1,10}$")], ...] = tuple(TEXT_EXTENSIONS)
+    """What goes past the pipelines of the whole installation, for `plain-files`."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:

@@ -13,6 +13,7 @@ from deployment_templates.resources.configuration import (
     KNOWLEDGE_EXTENSIONS,
     AppConfigurationEntry,
     FeaturedAgent,
+    PastPipelines,
     PoolInSlot,
 )
 from deployment_templates.resources.members import NeededSecret, PlatformResource, ResourceSet, Restart, RoleMember, ServiceReady
@@ -224,8 +225,9 @@ def _sandbox_entries(profile: Profile) -> tuple[AppConfigurationEntry, ...]:
 def _upload_entries(profile: Profile) -> tuple[AppConfigurationEntry, ...]:
     if profile.uploads.mode != "plain-files":
         return ()
-    why = "which uploads go through pipelines, for all agents; others of ours would fail for want of a knowledge tool"
-    return (AppConfigurationEntry(key=KNOWLEDGE_EXTENSIONS, value=profile.uploads.pipeline_extensions, why=why),)
+    merge = PastPipelines(extensions=profile.uploads.plain_extensions)
+    why = "text files go past the pipelines, for all agents: without a knowledge tool an agent could not be given any"
+    return (AppConfigurationEntry(key=KNOWLEDGE_EXTENSIONS, value=merge.added(None), merge=merge, why=why),)
 
 
 def _portal_entries(profile: Profile) -> tuple[AppConfigurationEntry, ...]:

@@ -20,6 +20,11 @@ KNOWLEDGE_EXTENSIONS = f"{SERVICES}:ContextAPI:Configuration:FileService:Knowled
 _NO_AGENT = "true"
 """What the platform ships as its featured agents: the name of none. An empty value would stop the portal's list."""
 
+_SHIPPED_EXTENSIONS = (
+    "c, cpp, cs, css, html, java, js, json, jsonl, md, php, py, rb, sh, tex, ts, txt, xml, yaml, yml, "
+    "gif, jpeg, jpg, png, wav, pdf, docx, pptx"
+)
+
 Slot = Literal["Python", "CSharp"]
 
 
@@ -146,6 +151,23 @@ class PoolInSlot:
                 f"{CUSTOM_CONTAINERS!r} is not the JSON it should be, so nothing was merged into it: {error}. Correct it first.",
                 CUSTOM_CONTAINERS,
             ) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastPipelines:
+    """Kinds of files taken off the list of those that go through a pipeline, for all agents; on removal they are on it again."""
+
+    extensions: tuple[str, ...]
+    """The kinds."""
+
+    def added(self, current: str | None) -> str:
+        """Take ours off the list; where there is none, off the one the platform ships."""
+        return ", ".join(item for item in _items(current or _SHIPPED_EXTENSIONS) if item not in self.extensions)
+
+    def removed(self, current: str) -> str:
+        """Put on the list again what the platform ships on it."""
+        there, shipped = _items(current), _items(_SHIPPED_EXTENSIONS)
+        return ", ".join((*(item for item in shipped if item in self.extensions and item not in there), *there))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,9 +17,11 @@ from deployment_templates.resources.models import AIModel, Endpoint, Prompt, Wor
 from deployment_templates.resources.references import ReferenceAdditions, ReferenceEntry
 from orchestration_service.model_routes import ModelRoutes
 from orchestration_service.planning import Planned, SandboxLimits, make_plan
-from orchestration_service.platform_keys import is_model_key
+from orchestration_service.platform_keys import field_of, is_model_key
+from orchestration_service.security import API_KEY_HEADER
 from tests.deployment_templates.installing import INSTANCE, MODELS, USERS, profile
-from workflow_schemas.platform import CompletionRequest
+from workflow_schemas.platform import CompletionRequest, ServiceStatusInfo
+from workflow_schemas.properties import PLATFORM_STOP_SECONDS
 
 SAMPLES = Path(__file__).parents[1] / "contracts" / "samples" / "resources"
 FILLED: Mapping[str, str] = {
@@ -264,3 +266,47 @@ async def test_the_service_finds_its_way_to_the_models(name: str) -> None:
         (provider, "small-model"),
     ]
     assert len(secrets) == (0 if "identity" in name else 1)
+
+
+def test_the_service_is_what_its_endpoint_says(built: ResourceSet) -> None:
+    """Name, header and patience are those of this version; its key is the one the service reads."""
+    endpoint = next(resource.body for resource in built.endpoints if resource.name == ServiceStatusInfo().name)
+    assert endpoint["authentication_parameters"]["api_key_header_name"] == API_KEY_HEADER
+    assert field_of(endpoint["authentication_parameters"]["api_key_configuration_name"], ["api_key"]) == "api_key"
+    assert endpoint["timeout_seconds"] == PLATFORM_STOP_SECONDS
+    assert built.agents[0].body["workflow"]["workflow_host"] == endpoint["name"]
+
+
+def test_everything_that_is_referred_to_is_installed(built: ResourceSet) -> None:
+    """Uses of the agent, endpoints of models, scopes of roles, and the actions its readers inherit."""
+    by_id = {resource.body["object_id"]: resource.body for resource in built.resources}
+    agent = built.agents[0].body
+    used = [key for user in (agent["workflow"], *agent["tools"]) for key in user["resource_object_ids"]]
+    used += [model.body["endpoint_object_id"] for model in built.models]
+    assert {*used, *(role.body["scope"] for role in built.roles)} <= by_id.keys()
+    kinds = {f"{key.split('/providers/')[1].rpartition('/')[0]}/read" for key in used}
+    assert kinds <= set(agent["inheritable_authorizable_actions"])
+
+
+def test_uploads_of_text_are_possible_with_a_knowledge_tool() -> None:
+    """One tool with all three roles, in a category an agent can be saved with; a turn of the agent is planned as before."""
+    names = {"data_pipeline": "Uploads", "knowledge_unit": "Conversations", "private_store_knowledge_unit": "Agents"}
+    installation = build(profile("standard", uploads={"mode": "knowledge-tool", **names}))
+    _, tool = installation.agents[0].body["tools"]
+    assert tool["category"] == "Generic"
+    assert {(key.rpartition("/")[2], use["properties"]["object_role"]) for key, use in tool["resource_object_ids"].items()} == {
+        ("Uploads", "file_upload_data_pipeline"),
+        ("Conversations", "conversation_knowledge_unit"),
+        ("Agents", "agent_private_store_knowledge_unit"),
+    }
+    assert planned(installation).remarks == ()
+
+
+def test_uploads_of_text_are_possible_without_pipelines() -> None:
+    """Text goes off the list, whatever else is on it, and comes back on removal."""
+    installation = build(profile("standard", uploads={"mode": "plain-files", "plain_extensions": ["py", "md"]}))
+    (entry,) = (entry for entry in installation.configuration if entry.key.endswith(":KnowledgeSearchFileExtensions"))
+    assert entry.merge is not None
+    assert entry.desired("md, own, py, pdf") == "own, pdf"
+    assert entry.merge.removed("own, pdf") == "md, py, own, pdf"
+    assert "pdf" in (entry.value or "")
