@@ -7,7 +7,7 @@ import socket
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +40,10 @@ class Process:
         with suppress(ProcessLookupError):
             self.running.send_signal(signal.SIGTERM)
         await self.running.wait()
+
+
+Start = Callable[[Path, Mapping[str, str], int], Awaitable[Process]]
+"""Starts a replica: folder, environment, number."""
 
 
 @dataclass
@@ -96,28 +100,40 @@ def files_of(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 @asynccontextmanager
-async def open_replicas(folder: Path, model_url: str, *, leases: Sequence[int] = (LEASE_SECONDS, LEASE_SECONDS)) -> AsyncIterator[Replicas]:
-    """Start everything, a replica for each length of the lease, and end it; nothing outlives the block."""
-    started: list[Process] = []
+async def open_replicas(
+    folder: Path, model_url: str, *, leases: Sequence[int] = (LEASE_SECONDS, LEASE_SECONDS), first: Start | None = None
+) -> AsyncIterator[Replicas]:
+    """Start everything, a replica for each length of the lease, and end it; nothing outlives the block.
+
+    Args:
+        folder: Where everything is kept.
+        model_url: The model's address.
+        leases: In seconds.
+        first: Starts the first replica otherwise than as a process.
+    """
+    running: list[Process] = []
     http: list[httpx.AsyncClient] = []
     user = UserIdentity(name="Ann", user_name="ann@example.com", upn="ann@example.com")
     try:
-        context = await _context(folder)
-        started.append(context)
+        context = await context_api(folder)
+        running.append(context)
         for number, lease in enumerate(leases):
-            started.append(await _service(folder, context.url, model_url, number, lease))  # those before one that fails end too
+            start = first if first is not None and number == 0 else start_service
+            running.append(
+                await start(folder, environment(folder, context.url, model_url, lease), number)
+            )  # those before one that fails end too
         async with ContextClient(base_url=context.url, api_key=KEY, instance_id=INSTANCE) as client:
             headers = {"X-API-KEY": KEY, "X-USER-IDENTITY": user.to_header()}
-            http = [httpx.AsyncClient(base_url=service.url, headers=headers, timeout=60) for service in started[1:]]
-            yield Replicas(context, started[1:], [Caller(one, client, user, INSTANCE) for one in http], folder)
+            http = [httpx.AsyncClient(base_url=service.url, headers=headers, timeout=60) for service in running[1:]]
+            yield Replicas(context, running[1:], [Caller(one, client, user, INSTANCE) for one in http], folder)
     finally:
         for one in http:
             await one.aclose()
-        for process in reversed(started):
+        for process in reversed(running):
             await process.stop()
 
 
-async def _context(folder: Path) -> Process:
+async def context_api(folder: Path) -> Process:
     words = ["-m", "context_client.embedded", "--folder", str(folder / "context"), "--instance", INSTANCE]
     running = await asyncio.create_subprocess_exec(
         sys.executable, *words, env={**_environment(), "CONTEXT_API_KEY": KEY}, stdout=asyncio.subprocess.PIPE
@@ -126,9 +142,9 @@ async def _context(folder: Path) -> Process:
     return Process((await running.stdout.readline()).decode().strip(), running)
 
 
-async def _service(folder: Path, context_url: str, model_url: str, number: int, lease: int) -> Process:
-    port = free_port()
-    environment = {
+def environment(folder: Path, context_url: str, model_url: str, lease: int) -> dict[str, str]:
+    """What makes a service one of the replicas."""
+    return {
         "CLAUDE_CODE_DATA_DIR": str(folder / "shared"),
         "CLAUDE_CODE_INSTANCE_ID": INSTANCE,
         "CLAUDE_CODE_API_KEY": KEY,
@@ -138,12 +154,19 @@ async def _service(folder: Path, context_url: str, model_url: str, number: int, 
         "ANTHROPIC_API_KEY": SCRIPTED_KEY,
         "ANTHROPIC_BASE_URL": model_url,
     }
-    words = ["-m", "orchestration_service.cli", "serve", "--port", str(port)]
-    log = (folder / f"service-{number}.log").open("wb")
-    with log:
-        running = await asyncio.create_subprocess_exec(
-            sys.executable, *words, env={**_environment(), **environment}, stdout=log, stderr=log
-        )
+
+
+async def start_service(folder: Path, variables: Mapping[str, str], number: int) -> Process:
+    """Start a replica as a process."""
+    port = free_port()
+    words = [sys.executable, "-m", "orchestration_service.cli", "serve", "--port", str(port)]
+    return await started(words, {**_environment(), **variables}, port=port, log=folder / f"service-{number}.log")
+
+
+async def started(words: Sequence[str], variables: Mapping[str, str], *, port: int, log: Path) -> Process:
+    """Run a command that serves on that port, and wait until it answers."""
+    with log.open("wb") as file:
+        running = await asyncio.create_subprocess_exec(*words, env=variables, stdout=file, stderr=file)
     process = Process(f"http://127.0.0.1:{port}", running)
     async with httpx.AsyncClient(base_url=process.url) as http:
         while running.returncode is None:
@@ -151,7 +174,7 @@ async def _service(folder: Path, context_url: str, model_url: str, number: int, 
                 await http.get(f"/instances/{INSTANCE}/status")
                 return process
             await asyncio.sleep(0.05)
-    raise AssertionError((folder / f"service-{number}.log").read_text())
+    raise AssertionError(await asyncio.to_thread(log.read_text))
 
 
 def _environment() -> dict[str, str]:

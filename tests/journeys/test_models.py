@@ -46,7 +46,7 @@ async def test_a_turn_goes_on_with_a_fallback_when_the_main_model_is_overloaded(
     first = bash("echo one > work.txt", usage=USED)
     main = stage.model(first, Step(http=HttpAnswer(status=529)), when_over="repeat_last")
     second = stage.model(says("never"), bash("echo two >> work.txt", usage=USED), says("Both are there.", usage=USED))
-    body = main.completion("Write two lines.")
+    body = main.completion("Write two lines.", small_model="claude-haiku-4-5")
     add_fallback(body, second, "claude-second")
     turn = await stage.finished(await stage.caller.start(body))
     assert (turn.status, turn.answer) == ("Completed", "Both are there.")

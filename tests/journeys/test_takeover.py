@@ -13,19 +13,21 @@ from orchestration_service.scripted.app import ScriptedModel
 from orchestration_service.scripted.demo_repository import create_demo_repository
 from orchestration_service.scripted.endpoint import serve
 from orchestration_service.scripted.script import shipped_script
-from tests.journeys.replicas import LEASE_SECONDS, Replicas, files_of, open_replicas, receipt
+from tests.journeys.replicas import LEASE_SECONDS, Replicas, Start, files_of, open_replicas, receipt
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
 
 @asynccontextmanager
-async def working(folder: Path, lease: int = LEASE_SECONDS) -> AsyncIterator[tuple[Replicas, ScriptedModel, str]]:
+async def working(
+    folder: Path, lease: int = LEASE_SECONDS, *, first: Start | None = None
+) -> AsyncIterator[tuple[Replicas, ScriptedModel, str]]:
     """Two replicas, the first of them, which has its leases for so long, in the middle of a turn of eight model calls."""
     script = shipped_script("edit_eight")
     slow = script.model_copy(update={"steps": tuple(step.model_copy(update={"delay_seconds": 0.4}) for step in script.steps)})
     model = ScriptedModel(slow)
     made = await asyncio.to_thread(create_demo_repository, folder / "pricing")
-    async with serve(model) as endpoint, open_replicas(folder, endpoint.base_url, leases=(lease, LEASE_SECONDS)) as replicas:
+    async with serve(model) as endpoint, open_replicas(folder, endpoint.base_url, leases=(lease, LEASE_SECONDS), first=first) as replicas:
         caller = replicas.callers[0]
         record = await caller.upload("c", "repository.tar", await asyncio.to_thread(pack, made.path))
         replicas.body = caller.completion("c", "Fix it.", [record], model="claude-sonnet-4-5")
