@@ -29,6 +29,13 @@ EDGES: Mapping[str, tuple[str, ...]] = {
     ),
     # cloud SDKs: only in adapters, so that everything runs and is tested without an account
     "azure": (
+        "orchestration_service/deploying/azure_errors.py",
+        "orchestration_service/deploying/configuration_store.py",
+        "orchestration_service/deploying/identity.py",
+        "orchestration_service/deploying/installation.py",
+        "orchestration_service/deploying/management_api.py",
+        "orchestration_service/deploying/reference_blobs.py",
+        "orchestration_service/deploying/vault.py",
         "orchestration_service/brokers/entra_identity.py",
         "orchestration_service/operations/blob.py",
         "orchestration_service/operations/cosmos_account.py",

@@ -1,0 +1,1 @@
+"""The kinds of steps a deployment is made of, one module each."""

@@ -1,0 +1,139 @@
+"""Installing: once, twice, after failures, beside others."""
+
+import json
+from typing import Literal
+
+import pytest
+
+from orchestration_service.deploying.errors import Halted, NameTaken
+from tests.orchestration_service.deploying.standins.world import AGENT_LIST, FEATURED, World
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]  # the first test may have to install the emulator
+
+AGENT = "FoundationaLLM.Agent/claude-code.json"
+
+
+async def test_a_first_apply_keeps_the_order_and_a_second_one_writes_nothing(world: World) -> None:
+    done = await world.apply()
+    kinds = [line.split()[1] for line in done]
+    assert list(dict.fromkeys(kinds)) == ["secret", "entry", "endpoint", "model", "prompt", "workflow", "tool", "memory", "agent", "role"]
+    assert done[-1] == f"change entry {FEATURED!r}", "users see the agent last"
+    assert world.stores.settings[FEATURED]["value"] == "claude-code"
+    world.faults.writes.clear()
+    before = await world.etags()
+    assert await world.apply() == []
+    assert (world.faults.writes, await world.etags()) == ([], before)
+    assert [finding for finding in await world.plan() if finding.kept or finding.note] == []
+
+
+@pytest.mark.parametrize("how", ["refused", pytest.param("answer lost", marks=pytest.mark.faults)])
+async def test_failing_at_every_write_in_turn_ends_like_an_undisturbed_apply(world: World, how: Literal["refused", "answer lost"]) -> None:
+    """One write more gets through each time; whether the last one was carried out is not known to who sent it."""
+    clean = await world.state()
+    await world.apply()
+    undisturbed = await world.state()
+    await world.remove()
+    assert await world.state() == clean
+    world.faults.how = how
+    failures = 0
+    for _ in range(120):
+        world.faults.passing = 1 if how == "refused" else 0
+        try:
+            await world.apply()
+        except Halted:
+            failures += 1
+        else:
+            break
+    world.faults.passing = None
+    assert await world.apply() == []
+    assert await world.state() == undisturbed
+    assert failures > 20
+
+
+async def test_removing_leaves_no_trace_and_can_fail_in_between(world: World) -> None:
+    before = await world.state()
+    await world.apply()
+    for _ in range(120):
+        world.faults.passing = 1
+        try:
+            await world.remove()
+        except Halted:
+            continue
+        break
+    world.faults.passing = None
+    assert [finding.what for finding in await world.remove() if finding.acts] == []
+    assert await world.state() == before
+    assert await world.apply(), "and it can be installed again, over deleted secrets"
+
+
+async def test_an_edit_of_a_list_in_the_very_moment_of_ours_is_not_lost(world: World) -> None:
+    theirs = {"ObjectId": None, "Name": "theirs", "Filename": "/FoundationaLLM.Agent/theirs.json", "Type": "tool", "Deleted": False}
+
+    async def act() -> None:
+        await world.api._write("FoundationaLLM.Agent/theirs.json", {"type": "tool", "name": "theirs"})
+        await world.edit(AGENT_LIST, lambda content: content["ResourceReferences"].append(theirs))
+
+    world.door.before_write = (AGENT_LIST, act)
+    await world.apply()
+    names = [line["Name"] for line in json.loads(await world.read(AGENT_LIST))["ResourceReferences"]]
+    assert names == ["FoundationaLLM", "GenericAgentWorkflow", "theirs", "ClaudeCodeAgentWorkflow", "ClaudeCodeSettings", "claude-code"]
+    world.door.before_write = (AGENT_LIST, lambda: world.edit(AGENT_LIST, lambda content: content["ResourceReferences"].pop(0)))
+    await world.remove()
+    names = [line["Name"] for line in json.loads(await world.read(AGENT_LIST))["ResourceReferences"]]
+    assert names == ["GenericAgentWorkflow", "theirs"]
+
+
+async def test_an_edit_of_a_shared_value_in_the_very_moment_of_ours_is_not_lost(world: World) -> None:
+    def act(key: str) -> None:
+        world.stores.set(FEATURED, "FoundationaLLM")
+
+    async with world.deployment() as deployment:
+        for step in deployment.steps[:-1]:
+            await step.apply()
+        world.stores.before_put = act
+        await deployment.steps[-1].apply()
+    assert world.stores.settings[FEATURED]["value"] == "claude-code,FoundationaLLM"
+
+
+async def test_what_administrators_chose_stays_and_what_the_portal_wiped_is_put_back(world: World) -> None:
+    await world.apply()
+    await world.save_agent_in_portal(display_name="Our coder", properties={"welcome_message": "Hi."})
+    finding = next(one for one in await world.plan() if one.what == "agent 'claude-code'")
+    assert sorted(".".join(leaf.path) for leaf in finding.kept) == ["display_name", "properties.welcome_message"]
+    await world.apply()
+    agent = json.loads(await world.read(AGENT))
+    assert agent["display_name"] == "Our coder"
+    assert agent["conversation_history_settings"]["history_content_artifact_types"] == "File,WorkflowExecution"
+    assert [one for one in await world.remove() if one.stays][0].what == "agent 'claude-code'"
+    assert json.loads(await world.read(AGENT))["display_name"] == "Our coder", "changed by others: kept, and all it needs"
+    assert await world.apply(overwrite=True) == ["change agent 'claude-code'"]
+    assert json.loads(await world.read(AGENT))["display_name"] == "Claude Code"
+
+
+async def test_a_new_version_of_ours_changes_what_nobody_else_touched(world: World) -> None:
+    await world.apply()
+    models = world.profile.models.model_copy(update={"sonnet": "claude-sonnet-5"})
+    world.profile = world.profile.model_copy(update={"models": models})
+    finding = next(one for one in await world.plan() if one.acts)
+    assert [str(leaf) for leaf in finding.leaves] == ['deployment_name: "claude-sonnet-4-5" -> "claude-sonnet-5"']
+    assert await world.apply() == ["change model 'ClaudeSonnetCompletionAIModel'"]
+
+
+async def test_things_that_were_there_before_are_neither_changed_nor_removed(world: World) -> None:
+    endpoint = {"type": "api-endpoint", "name": "Anthropic", "category": "LLM", "url": "https://gateway.example.com"}
+    await world.api._write("FoundationaLLM.Configuration/Anthropic.json", endpoint)
+    line = {"ObjectId": None, "Name": "Anthropic", "Filename": "/FoundationaLLM.Configuration/Anthropic.json", "Type": "api-endpoint"}
+    await world.edit("FoundationaLLM.Configuration/_resource-references.json", lambda content: content["ResourceReferences"].append(line))
+    world.stores.secrets["foundationallm-apiendpoints-anthropic-apikey"] = "theirs"
+    await world.api.reset("FoundationaLLM.Configuration")
+    await world.apply()
+    await world.remove()
+    assert json.loads(await world.read("FoundationaLLM.Configuration/Anthropic.json")) == endpoint
+    assert world.stores.secrets["foundationallm-apiendpoints-anthropic-apikey"] == "theirs"
+
+
+async def test_a_name_that_something_else_has_is_refused(world: World) -> None:
+    line = {"Name": "ClaudeCodeSettings", "Filename": "/FoundationaLLM.Agent/ClaudeCodeSettings.json", "Type": "generic-agent"}
+    await world.edit(AGENT_LIST, lambda content: content["ResourceReferences"].append(line))
+    with pytest.raises(NameTaken, match=r"of the type 'generic-agent', and agents, workflows and tools share their names"):
+        await world.plan()
