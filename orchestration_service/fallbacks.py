@@ -35,14 +35,14 @@ _NEVER: tuple[float, Reason] = (0.0, "answered")
 _MODEL_AT_FRONT = re.compile(rb'\s*\{\s*"model"\s*:\s*"([^"\\]{1,200})"')
 
 
-def ends_call(reason: Reason, *, should_answer: bool) -> bool:
+def ends_call(reason: Reason, *, is_main: bool) -> bool:
     """Tell whether no other model is asked after one that did not answer for this reason.
 
     Args:
         reason: Why it did not answer.
-        should_answer: Whether the request was meant for it; a fallback that is set up badly is passed over.
+        is_main: Whether it is the main model; another one that is set up badly is passed over, and the receipt says so.
     """
-    return reason == "refused_by_gate" or (should_answer and reason not in _IN_WORDS)
+    return reason == "refused_by_gate" or (is_main and reason not in _IN_WORDS)
 
 
 @dataclass

@@ -97,7 +97,7 @@ class ModelCalls:
         return ModelReply(answer.status, answer.message or answer.error or {}, answer.retry_after_seconds, beside)
 
     async def _ask(self, request: ModelRequest, candidates: Sequence[RoutedModel]) -> list[_Asked]:
-        """Ask one model after the other until one answers, or the one that should says something that no other could better."""
+        """Ask one model after the other until one answers, or the main one says something that no other could better."""
         models = self.models.awake_first(candidates, time.monotonic())
         version = request.headers.get("anthropic-version", "2023-06-01")
         beta = request.headers.get("anthropic-beta")
@@ -111,7 +111,7 @@ class ModelCalls:
             if answer.ok:
                 self.models.wake(model)
                 break
-            if ends_call(answer.reason, should_answer=model is candidates[0]):
+            if ends_call(answer.reason, is_main=model is self.models.routes.main):
                 break
             rest = max(REST_SECONDS, answer.retry_after_seconds or 0.0) if answer.reason != "refused" else 0.0
             self.models.rest(model, answer.reason, time.monotonic() + rest)

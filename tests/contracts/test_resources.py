@@ -103,9 +103,11 @@ async def test_the_model_is_called_where_and_how_its_endpoint_says() -> None:
     async def key_of(name: str) -> SecretStr | None:
         return SecretStr("sk-model") if name == MODEL_KEY else None
 
-    route = await ModelRoutes(keys=key_of).route(planned(), "dana@contoso.example")
+    routes = await ModelRoutes(keys=key_of).of_turn(planned(), "dana@contoso.example")
+    assert (len(routes.all), routes.remarks) == (1, ())
+    route = routes.main.route
     assert (route.provider, route.base_url, route.model) == ("anthropic", "https://api.anthropic.com", "claude-sonnet-5-5")
-    assert route.sent_headers() == {"x-api-key": "sk-model"}
+    assert (route.api_key_header, route.api_key) == ("x-api-key", SecretStr("sk-model"))
     assert route.parameters.max_tokens == 8192
 
 

@@ -188,6 +188,11 @@ async def test_small_tasks_are_done_by_the_small_model_else_by_the_main_one() ->
             "claude-sonnet-4-5",
         ]
         assert one.calls.remarks == ["The model 'claude-haiku-4-5' was overloaded; 'claude-sonnet-4-5' answered in its place."]
+    async with turn({"main_model": [well()], "small_model": [answers(401)]}) as one:
+        assert (await one.ask("claude-haiku-4-5")).status == 200
+        assert one.calls.remarks == [
+            "The model 'claude-haiku-4-5' could not help (unauthorized); 'claude-sonnet-4-5' answered in its place."
+        ]
     async with turn({"main_model": [well()]}) as one:
         assert (await one.ask("claude-haiku-4-5")).body["model"] == "claude-sonnet-4-5"
 
