@@ -45,8 +45,8 @@ class _Line:
 
     client: Client
     """Sends its requests."""
-    omissions: Omissions = NOTHING
-    """What its endpoint was found to refuse."""
+    omissions: dict[bool, Omissions] = field(default_factory=dict)
+    """What its endpoint was found to refuse, for messages and for counting tokens, which may differ."""
     keys: AwsKeys | None = None
     """Temporary keys the client signs with."""
 
@@ -67,16 +67,16 @@ class ModelClients:
             package = logging.getLogger(name)
             package.setLevel(max(package.level, logging.INFO))
 
-    def omissions(self, route: ModelRoute) -> Omissions:
+    def omissions(self, route: ModelRoute, *, streams: bool) -> Omissions:
         """Say what the route's endpoint is known to refuse."""
         line = self._lines.get(_identity(route))
-        return line.omissions if line else NOTHING
+        return line.omissions.get(streams, NOTHING) if line else NOTHING
 
-    def learn(self, route: ModelRoute, omissions: Omissions) -> None:
+    def learn(self, route: ModelRoute, omissions: Omissions, *, streams: bool) -> None:
         """Remember what the route's endpoint refuses; a call without it has succeeded."""
         line = self._lines.get(_identity(route))
-        if line is not None and omissions.lasts and (line.omissions | omissions).is_small:
-            line.omissions |= omissions
+        if line is not None and omissions.lasts and omissions.is_small:
+            line.omissions[streams] = line.omissions.get(streams, NOTHING) | omissions
 
     async def send(self, route: ModelRoute, request: UpstreamRequest, timeout: httpx.Timeout) -> httpx.Response:
         """Send a request and give its answer unread, whatever its status; whoever gets it closes it.

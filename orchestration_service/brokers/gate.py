@@ -31,8 +31,8 @@ def refusal(body: Mapping[str, Any], *, allow_server_tools: bool) -> str | None:
             kind = tool.get("type") if isinstance(tool, dict) else None
             if kind is not None and not _HARMLESS_TOOL.match(str(kind)):
                 return f"the tool type {str(kind)[:80]!r} runs outside the sandbox and is not allowed"
-    for content in [body.get("system"), *(_content(message) for message in _list(body.get("messages")))]:
-        for block in _blocks(content):
+    for content in [body.get("system"), *(content_of(message) for message in _list(body.get("messages")))]:
+        for block in blocks_of(content):
             if (reason := _block_refusal(block, allow_server_tools)) is not None:
                 return reason
     return None
@@ -50,7 +50,7 @@ def _block_refusal(block: Mapping[str, Any], allow_addresses: bool) -> str | Non
     return f"content with a source of type {str(kind)[:80]!r} is not allowed from a sandbox; send it as base64"
 
 
-def _blocks(content: object) -> Iterator[Mapping[str, Any]]:
+def blocks_of(content: object) -> Iterator[Mapping[str, Any]]:
     """Walk the blocks that the API reads as content; the input of a tool is free JSON and is none of them.
 
     Without recursion, so that no depth of nesting hides a block or breaks the walk.
@@ -64,7 +64,8 @@ def _blocks(content: object) -> Iterator[Mapping[str, Any]]:
                 waiting += [block.get("content"), source.get("content") if isinstance(source, dict) else None]
 
 
-def _content(message: object) -> object:
+def content_of(message: object) -> object:
+    """Give a message's content, if it is a message."""
     return message.get("content") if isinstance(message, dict) else None
 
 

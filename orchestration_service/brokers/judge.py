@@ -157,6 +157,7 @@ def _error_of(status: int, body: object) -> dict[str, Any]:
     if isinstance(inner, dict) and isinstance(inner.get("message"), str):
         known = str(inner.get("type"))
         return error_body(known if known in _STATUS_OF_TYPE else kind, inner["message"][:4000])
-    if isinstance(body, dict) and isinstance(body.get("message"), str):
-        return error_body(kind, body["message"][:4000])
+    for name in ("message", "Message"):  # AWS writes it in both ways
+        if isinstance(body, dict) and isinstance(body.get(name), str):
+            return error_body(kind, body[name][:4000])
     return error_body(kind, f"the model's endpoint answered with status {status}")

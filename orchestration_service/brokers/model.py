@@ -36,7 +36,7 @@ _LARGE_BODY_BYTES = 1024 * 1024
 """From here on, reading and writing the JSON takes long enough for other calls to notice; it goes to a thread."""
 _REQUEST_IDS = ("request-id", "x-request-id", "x-amzn-requestid", "apim-request-id", "x-ms-request-id")
 """Headers in which the providers name a request."""
-_MOST_OMISSIONS = 4
+_MOST_OMISSIONS = 8
 """How often one call is made again without something that was refused."""
 
 
@@ -129,7 +129,7 @@ class ModelBroker:
         """
         if self._clients is None:
             raise BrokerClosed("the model broker is not open; use it inside its 'async with' block")
-        omissions = self._clients.omissions(route)
+        omissions = self._clients.omissions(route, streams="count_tokens" not in call.path)
         request = await _prepared(route, call, omissions)
         if isinstance(request, Refusal):
             return ModelAnswer(request.status, "refused_by_gate", error=request.error)
@@ -156,7 +156,7 @@ class ModelBroker:
             await run_attempt(clients, route, request, timeout, attempt, on_delta)
             if attempt.message is not None:
                 if progress.omitted:
-                    clients.learn(route, progress.omissions)
+                    clients.learn(route, progress.omissions, streams=request.streams)
                 return _answered(route, request, attempt, progress)
             verdict = _verdict(attempt)
             progress.verdict = verdict

@@ -37,11 +37,23 @@ async def ask(
     return await broker.complete(ModelRoute.model_validate(shape), asked, None if deltas is None else deltas.append)
 
 
-@pytest.fixture(params=PROVIDERS)
-async def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[tuple[Place, ModelBroker]]:
-    """One way to each provider."""
-    async with reached(PROVIDERS[request.param], monkeypatch, tmp_path) as way:
-        yield way
+@pytest.fixture(scope="module", params=PROVIDERS)
+async def shared_way(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Place, ModelBroker]]:
+    """One way to each provider, for all tests of this module."""
+    with pytest.MonkeyPatch.context() as patch:
+        async with reached(PROVIDERS[request.param], patch, tmp_path_factory.mktemp("way")) as way:
+            yield way
+
+
+@pytest.fixture
+def way(shared_way: tuple[Place, ModelBroker]) -> tuple[Place, ModelBroker]:
+    """A way that nobody has gone yet."""
+    place, broker = shared_way
+    place.provider.plan.clear()
+    place.provider.asked.clear()
+    assert broker._clients is not None
+    broker._clients._lines.clear()
+    return shared_way
 
 
 @pytest.mark.parametrize("name", [*PROVIDERS, *OTHER_PROOFS])
