@@ -15,6 +15,7 @@ from pydantic import SecretStr
 
 from context_client.embedded.provider import DEFAULT_PROVIDER_NAME
 from context_client.identity import UserIdentity
+from orchestration_service.brokers.route import ModelParameters
 from orchestration_service.model_routes import ModelRoutes
 from orchestration_service.planning import Planned, SandboxLimits, make_plan
 from orchestration_service.routes import status
@@ -65,10 +66,10 @@ def test_the_resources_make_a_turn(agent: str, workflow: str) -> None:
     turn = planned(agent, workflow)
     assert (turn.plan.limits.max_turns, turn.plan.tools) == (40, ("Read", "Write", "Edit", "Glob", "Grep", "Bash"))
     assert turn.remarks == ("The workflow property 'permission_mode' is not known and has no effect.",)
-    assert turn.plan.model == turn.model == "claude-sonnet-5-5"
+    assert turn.plan.model == turn.models.main.model == "claude-sonnet-5-5"
     assert turn.plan.system_prompt.startswith("You are a coding agent on the platform.")
-    assert turn.model_parameters == {"temperature": 0, "max_new_tokens": 8192}
-    assert turn.endpoint.name == "Anthropic"
+    assert turn.models.main.parameters == ModelParameters(temperature=0, max_tokens=8192)
+    assert turn.models.main.endpoint.name == "Anthropic"
 
 
 def test_files_of_the_conversation_are_its_inputs() -> None:
