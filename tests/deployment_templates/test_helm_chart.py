@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
+from fastapi import FastAPI
 from kubernetes_validate import validate  # type: ignore[import-untyped]
 from pydantic import SecretStr
 
@@ -219,7 +220,7 @@ def test_a_replica_is_not_killed_before_it_has_handed_its_turns_over(usual: dict
 def seconds_to_end(folder: Path) -> float:
     """What the code gives requests that still run, the release of leases, and the port of the probes, at the most."""
     settings = load_settings(_env_file=None, instance_id="i", api_key="k" * 8, data_dir=folder)
-    requests = app.server_config(app.FastAPI(), settings).timeout_graceful_shutdown
+    requests = app.server_config(FastAPI(), settings).timeout_graceful_shutdown
     assert requests is not None
     return requests + keeper._RELEASE_SECONDS + 5.0
 
