@@ -177,7 +177,7 @@ class Sandbox(ProfilePart):
     pool_url: Address | None = None
     """Management endpoint of the pool with our image; left out, the platform's entry is not touched."""
     slot: Literal["Python", "CSharp"] = "Python"
-    """`Python`: our image also serves the Code Interpreter tool. `CSharp`: ours alone, and the service must ask for that language too."""
+    """`Python`: our image also serves the Code Interpreter tool. `CSharp`: the pool is ours alone."""
     cpu: float = Field(default=1.0, ge=0.5, le=16)
     """Processor cores of one session; the 0.25 the platform ships with do not carry a turn."""
     memory_gib: float = Field(default=2.0, ge=1, le=64)

@@ -81,7 +81,7 @@ async def open_service(
             board=board,
             broker=await stack.enter_async_context(ModelBroker()),
             routes=routes or ModelRoutes(default_key=settings.anthropic_api_key, base_url=settings.anthropic_base_url),
-            session=SessionSettings(),
+            session=SessionSettings(language=settings.session_language),
             limits=limits or SandboxLimits(minimum_wall=settings.minimum_wall),
             prices=await open_prices(settings.price_table),
             describe_sandbox=lambda: sandbox,
@@ -98,7 +98,7 @@ async def open_service(
                 kept=timedelta(days=settings.operations_kept_days),
             )
         )
-        forks = Forks(store, Carrier(context, SessionSettings()))
+        forks = Forks(store, Carrier(context, SessionSettings(language=settings.session_language)))
         doorkeeper = Doorkeeper(instance_id=settings.instance_id, api_key=settings.api_key)
         app = create_app(settings=settings, doorkeeper=doorkeeper, operations=store, board=board, start_turn=keeper.start, forks=forks)
         if context_app is not None:

@@ -98,6 +98,8 @@ class Settings(BaseSettings):
     """Address of the Context API; without one an embedded Context API is used."""
     context_api_key: HeaderSecret | None = None
     """Key of the Context API; needed together with its address."""
+    session_language: Literal["Python", "CSharp"] = "Python"
+    """Language whose pool of the platform's Context API holds our image; it only selects the pool."""
 
     sandboxes: Literal["local", "container", "session-pool"] = "local"
     """Where the embedded Context API finds sandboxes: behind bubblewrap on this machine, in containers, or in Azure session pools."""
@@ -183,6 +185,10 @@ class Settings(BaseSettings):
         if (self.context_url is None) != (self.context_api_key is None):
             missing = "CONTEXT_API_KEY" if self.context_url else "CONTEXT_URL"
             raise ValueError(f"{PREFIX}{missing} is missing: set both, or neither for the embedded Context API")
+        if self.session_language != "Python" and self.is_embedded:
+            raise ValueError(
+                f"{PREFIX}SESSION_LANGUAGE would have no effect: the embedded Context API knows no other. Leave it out"
+            )
         return self
 
     @model_validator(mode="after")

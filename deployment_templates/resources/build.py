@@ -11,6 +11,7 @@ from deployment_templates.resources.configuration import (
     CUSTOM_CONTAINERS,
     FEATURED_AGENTS,
     KNOWLEDGE_EXTENSIONS,
+    SESSION_LANGUAGE,
     AppConfigurationEntry,
     FeaturedAgent,
     PastPipelines,
@@ -210,14 +211,17 @@ def _roles(profile: Profile) -> list[RoleMember]:
 def _sandbox_entries(profile: Profile) -> tuple[AppConfigurationEntry, ...]:
     if profile.sandbox.pool_url is None:
         return ()
-    merge = PoolInSlot(slot=profile.sandbox.slot, url=profile.sandbox.pool_url)
+    slot = profile.sandbox.slot
+    merge = PoolInSlot(slot=slot, url=profile.sandbox.pool_url)
+    asked = AppConfigurationEntry(key=SESSION_LANGUAGE, value=slot, why="which of the platform's pools the service asks for")
     return (
+        *([asked] if slot != "Python" else []),
         AppConfigurationEntry(
             key=CUSTOM_CONTAINERS,
             value=merge.added(None),
             content_type="application/json",
             merge=merge,
-            why=f"our session pool in the slot {profile.sandbox.slot!r}; the Context API uses the first of a slot",
+            why=f"our session pool in the slot {slot!r}; the Context API uses the first of a slot",
         ),
     )
 

@@ -17,6 +17,7 @@ SERVICES = "FoundationaLLM:APIEndpoints"
 FEATURED_AGENTS = "FoundationaLLM:UserPortal:Configuration:FeaturedAgentNames"
 CUSTOM_CONTAINERS = "FoundationaLLM:Code:CodeExecution:AzureContainerAppsDynamicSessions:CustomContainer"
 KNOWLEDGE_EXTENSIONS = f"{SERVICES}:ContextAPI:Configuration:FileService:KnowledgeSearchFileExtensions"
+SESSION_LANGUAGE = f"{SERVICES}:ClaudeCode:Configuration:SessionLanguage"
 _NO_AGENT = "true"
 """What the platform ships as its featured agents: the name of none. An empty value would stop the portal's list."""
 

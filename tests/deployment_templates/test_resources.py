@@ -19,6 +19,7 @@ from orchestration_service.model_routes import ModelRoutes
 from orchestration_service.planning import Planned, SandboxLimits, make_plan
 from orchestration_service.platform_keys import field_of, is_model_key
 from orchestration_service.security import API_KEY_HEADER
+from orchestration_service.settings import Settings
 from tests.deployment_templates.installing import INSTANCE, MODELS, USERS, profile
 from workflow_schemas.platform import CompletionRequest, ServiceStatusInfo
 from workflow_schemas.properties import PLATFORM_STOP_SECONDS
@@ -133,6 +134,14 @@ def test_our_pool_is_where_the_platform_looks_for_pools(built: ResourceSet) -> N
     known = sample("code-execution-custom-container")
     assert json.loads(entry.desired(None)).keys() == known.keys()
     assert json.loads(entry.desired(None))["Endpoints"].keys() == known["Endpoints"].keys()
+
+
+def test_the_service_asks_for_the_slot_its_pool_is_in() -> None:
+    """Only where that is not the usual one; the key is that of a setting, with a value it takes."""
+    installation = build(profile("standard", sandbox={"slot": "CSharp", "pool_url": "https://ours"}))
+    (entry,) = (entry for entry in installation.configuration if entry.key.endswith(":SessionLanguage"))
+    field = field_of(entry.key, Settings.model_fields) or ""
+    assert TypeAdapter(Settings.model_fields[field].annotation).validate_python(entry.value) == "CSharp"
 
 
 def test_a_pool_takes_its_slot_and_gives_it_back() -> None:

@@ -74,6 +74,8 @@ def test_secrets_do_not_show(environment: pytest.MonkeyPatch) -> None:
         ("CLAUDE_CODE_CONTEXT_URL", "context", "valid URL"),
         ("CLAUDE_CODE_CONTEXT_URL", "https://context", "CLAUDE_CODE_CONTEXT_API_KEY is missing"),
         ("CLAUDE_CODE_CONTEXT_API_KEY", SECRET, "CLAUDE_CODE_CONTEXT_URL is missing"),
+        ("CLAUDE_CODE_SESSION_LANGUAGE", "CSharp", "would have no effect"),
+        ("CLAUDE_CODE_SESSION_LANGUAGE", "Ruby", "'Python' or 'CSharp'"),
         ("ANTHROPIC_BASE_URL", "ftp://x", "URL scheme"),
         ("CLAUDE_CODE_SYNC_TIMEOUT_SECONDS", "nan", "finite"),
     ],
