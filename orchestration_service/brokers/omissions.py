@@ -23,9 +23,11 @@ _NAME = r"[`'\"]?([a-z_]{2,40})[`'\"]?"
 _LASTING = (
     re.compile(rf"{_NAME}(?: parameter)? (?:is|are) (?:deprecated|not supported|unsupported|not allowed|no longer supported)\b"),
     re.compile(rf"(?:\A|[\s\"{{]){_NAME}: (?:Extra inputs are not permitted|This field is not supported)"),
+    re.compile(r"#: extraneous key \[([a-z_]{2,40})\] is not permitted"),
     re.compile(rf"(?:Unsupported|Unknown|Unrecognized) (?:parameter|field|argument)s?:? {_NAME}"),
 )
 _EXTRA_INSIDE = re.compile(r"(?:\A|[\s\"{])([a-z_]+(?:\.[A-Za-z0-9_]+){1,8}): Extra inputs are not permitted")
+_EXTRANEOUS_INSIDE = re.compile(r"#/([a-z_]+(?:/[A-Za-z0-9_]+){0,8}): extraneous key \[([a-z_]{2,40})\] is not permitted")
 _ONE_OF_TWO = re.compile(rf"{_NAME} and {_NAME} cannot both be specified")
 _OUT_OF_PLACE = re.compile(rf"(?:\A|[\s\"]){_NAME}(?: may| must|: )")
 _BETAS = re.compile(r"Unexpected value\(s\) (.{1,2000}?) for the `?anthropic-beta`? header")
@@ -115,8 +117,7 @@ def refused_parts(message: str, sent: Collection[str], betas: Sequence[str], fix
         out = [name for name in pair.groups() if name in droppable]
         out.sort(key=lambda name: (name in fixed, name == _SAMPLING[0]))  # temperature stays longest: people know it
         return Omissions(frozenset(out[:1]), lasts=False) if out else None
-    if (inside := _EXTRA_INSIDE.search(message)) is not None:
-        part = _part(inside.group(1).split("."))
+    if (part := _part_of(message)) is not None:
         return Omissions(parts=frozenset({part})) if part.name not in _NEEDED_INSIDE and part.field in sent else None
     lasting = {name for pattern in _LASTING for name in pattern.findall(message)} & droppable
     if lasting:
@@ -125,8 +126,14 @@ def refused_parts(message: str, sent: Collection[str], betas: Sequence[str], fix
     return Omissions(frozenset(once), lasts=False) if once else None
 
 
-def _part(path: Sequence[str]) -> Part:
+def _part_of(message: str) -> Part | None:
     """Read where a key is, from a path such as `messages.0.content.1.text.cache_control.ephemeral.scope` or `thinking.adaptive.display`."""
+    if (found := _EXTRA_INSIDE.search(message)) is not None:
+        path = found.group(1).split(".")
+    elif (found := _EXTRANEOUS_INSIDE.search(message)) is not None:
+        path = [*found.group(1).split("/"), found.group(2)]
+    else:
+        return None
     level = "cache_control" if "cache_control" in path[:-1] else "block" if path[0] == "messages" and "content" in path[:-1] else "item"
     return Part(path[0], level, path[-1])
 

@@ -32,8 +32,12 @@ _REGION = re.compile(r"[a-z0-9-]{2,40}\Z")
 _PROJECT = re.compile(r"[a-z0-9.:-]{1,100}\Z")
 _NEEDS_PROOF = frozenset({"foundry", "bedrock", "vertex"})
 _EXAMPLE_REGION: Mapping[str, str] = {"bedrock": "us-east-1", "vertex": "global"}
-_BEDROCK_HOST = re.compile(r"bedrock-runtime(?:-fips)?\.([a-z0-9-]+)\.")
-_VERTEX_HOST = re.compile(r"([a-z0-9-]+)-aiplatform\.googleapis\.com\Z")
+_HOSTS = (
+    re.compile(r"(?:\A|\.)bedrock-runtime(?:-fips)?\.([a-z0-9-]+)\."),  # private endpoints have a label before it
+    re.compile(r"\A([a-z0-9-]+)-aiplatform\.googleapis\.com\Z"),
+    re.compile(r"\Aaiplatform\.(us|eu)\.rep\.googleapis\.com\Z"),
+)
+"""Hosts of Bedrock and Vertex, with the region that is in their names."""
 
 
 class ModelParameters(BaseModel):
@@ -175,15 +179,14 @@ class ModelRoute(BaseModel):
 
 def _region_of(address: str) -> str | None:
     host = urlsplit(address).hostname or ""
-    found = _BEDROCK_HOST.match(host) or _VERTEX_HOST.match(host)
-    if found is None and host == "aiplatform.googleapis.com":
+    if host == "aiplatform.googleapis.com":
         return "global"
-    return found.group(1) if found else None
+    return next((found.group(1) for known in _HOSTS if (found := known.search(host))), None)
 
 
 def _address_of(provider: object, region: object) -> str:
     if provider == "bedrock" and region:
-        return f"https://bedrock-runtime.{region}.amazonaws.com"
+        return f"https://bedrock-runtime.{region}.amazonaws.com" + (".cn" if str(region).startswith("cn-") else "")
     if provider == "vertex" and region:
         host = {"global": "aiplatform", "us": "aiplatform.us.rep", "eu": "aiplatform.eu.rep"}.get(str(region), f"{region}-aiplatform")
         return f"https://{host}.googleapis.com"

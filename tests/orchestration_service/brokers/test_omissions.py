@@ -65,6 +65,16 @@ def refused(message: str, fixed: tuple[str, ...] = ()) -> Omissions | None:
             Omissions(parts=frozenset({Part("messages", "cache_control", "scope")})),
             id="in_cache_control",
         ),
+        pytest.param(
+            "Malformed input request: #: extraneous key [context_management] is not permitted, please reformat your input and try again.",
+            Omissions(frozenset({"context_management"})),
+            id="extraneous",
+        ),
+        pytest.param(
+            "Malformed input request: #/messages/0: extraneous key [output_config] is not permitted",
+            Omissions(parts=frozenset({Part("messages", "item", "output_config")})),
+            id="extraneous_inside",
+        ),
         pytest.param("tools.0.custom.input_schema: Extra inputs are not permitted", None, id="needed_inside"),
         pytest.param("messages: Extra inputs are not permitted", None, id="needed"),
         pytest.param("top_k: Extra inputs are not permitted", None, id="not_sent"),

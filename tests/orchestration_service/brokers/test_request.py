@@ -169,6 +169,73 @@ def test_a_route_that_cannot_work_is_refused_without_showing_the_key(fields: dic
     assert "k-12345678" not in str(caught.value)
 
 
+KEYS = {"kind": "aws_keys", "access_key_id": "k-12345678", "secret_access_key": "s-12345678"}
+GOOGLE_KEY = {"type": "service_account", "client_email": "a@b", "private_key": "k-12345678", "token_uri": "https://t", "project_id": "ours"}
+
+
+FOUNDRY = "https://r.services.ai.azure.com"
+
+
+@pytest.mark.parametrize(
+    ("provider", "base_url", "region", "known_url", "known_region"),
+    [
+        ("bedrock", "", "eu-west-1", "https://bedrock-runtime.eu-west-1.amazonaws.com", "eu-west-1"),
+        (
+            "bedrock",
+            "https://bedrock-runtime.us-east-1.amazonaws.com/",
+            None,
+            "https://bedrock-runtime.us-east-1.amazonaws.com",
+            "us-east-1",
+        ),
+        ("bedrock", "https://x.bedrock-runtime.us-1.vpce.amazonaws.com", None, "https://x.bedrock-runtime.us-1.vpce.amazonaws.com", "us-1"),
+        ("vertex", "", "global", "https://aiplatform.googleapis.com", "global"),
+        ("vertex", "", "eu", "https://aiplatform.eu.rep.googleapis.com", "eu"),
+        ("vertex", "https://us-east5-aiplatform.googleapis.com/v1", None, "https://us-east5-aiplatform.googleapis.com", "us-east5"),
+        ("foundry", f"{FOUNDRY}/models", None, f"{FOUNDRY}/anthropic", None),
+        ("foundry", f"{FOUNDRY}/anthropic/v1", None, f"{FOUNDRY}/anthropic", None),
+        ("anthropic", "", None, "https://api.anthropic.com", None),
+    ],
+)
+def test_what_a_route_does_not_say_follows_from_what_it_says(
+    provider: str, base_url: str, region: str | None, known_url: str, known_region: str | None
+) -> None:
+    fields = {"provider": provider, "base_url": base_url, "region": region, "project": "p", "auth_token": "t", "model": "m"}
+    route = ModelRoute.model_validate(fields)
+    assert (route.base_url, route.region) == (known_url, known_region)
+
+
+def test_the_project_of_vertex_is_that_of_the_key() -> None:
+    credential = {"kind": "google_key", "key_json": json.dumps(GOOGLE_KEY)}
+    route = ModelRoute.model_validate({"model": "m", "provider": "vertex", "region": "global", "credential": credential})
+    assert route.google_project == "ours"
+    assert "k-12345678" not in f"{route!r} {route.scrub('x k-12345678 y')}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        pytest.param({"provider": "foundry", "api_key": "k"}, "no address", id="no_address"),
+        pytest.param({"provider": "foundry", "base_url": "https://r"}, "needs a key", id="no_proof"),
+        pytest.param({"provider": "bedrock", "api_key": "k"}, "no address", id="no_region"),
+        pytest.param({"provider": "bedrock", "base_url": "https://proxy", "api_key": "k"}, "needs a region", id="proxy_without_region"),
+        pytest.param({"provider": "bedrock", "region": "r", "credential": {**KEYS, "secret_access_key": ""}}, "is empty", id="half_a_key"),
+        pytest.param({"provider": "bedrock", "region": "r-1", "credential": {"kind": "entra"}}, "proves nothing", id="strange_identity"),
+        pytest.param({"provider": "bedrock", "region": "r-1", "credential": KEYS, "api_key": "k"}, "both", id="two_proofs"),
+        pytest.param({"provider": "vertex", "region": "global", "project": "p", "api_key": "k-12345678"}, "no API key", id="vertex_key"),
+        pytest.param({"provider": "vertex", "region": "global", "auth_token": "k-12345678"}, "Google Cloud project", id="no_project"),
+        pytest.param(
+            {"provider": "vertex", "region": "g", "credential": {"kind": "google_key", "key_json": "{}"}},
+            "no JSON file",
+            id="no_google_key",
+        ),
+    ],
+)
+def test_a_route_that_lacks_something_says_what(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words) as caught:
+        ModelRoute.model_validate({"model": "m", **fields})
+    assert "k-12345678" not in str(caught.value)
+
+
 def test_a_route_never_prints_its_secrets() -> None:
     route = ModelRoute(model="m", api_key=SecretStr("k-12345678"), auth_token=SecretStr("t-12345678"), headers={"x-key": "h-12345678"})
     shown = f"{route!r} {route}"
