@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import BaseModel, SecretStr, TypeAdapter, ValidationError
@@ -140,8 +140,8 @@ def test_the_service_asks_for_the_slot_its_pool_is_in() -> None:
     """Only where that is not the usual one; the key is that of a setting, with a value it takes."""
     installation = build(profile("standard", sandbox={"slot": "CSharp", "pool_url": "https://ours"}))
     (entry,) = (entry for entry in installation.configuration if entry.key.endswith(":SessionLanguage"))
-    field = field_of(entry.key, Settings.model_fields) or ""
-    assert TypeAdapter(Settings.model_fields[field].annotation).validate_python(entry.value) == "CSharp"
+    taken = get_args(Settings.model_fields[field_of(entry.key, Settings.model_fields) or ""].annotation)
+    assert entry.value in taken
 
 
 def test_a_pool_takes_its_slot_and_gives_it_back() -> None:
