@@ -170,6 +170,19 @@ def test_a_pool_of_these_templates_can_be_configured_in_the_service(templates: M
     assert SessionPool(name="claudecodesessions", endpoint="https://region.dynamicsessions.io/subscriptions/s", max_sessions=20)
 
 
+def test_the_command_line_makes_the_same_pool(templates: Mapping[str, Template]) -> None:
+    """The document's command against the defaults of the files."""
+    text = (ROOT / "docs/kubernetes_and_container_apps.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    (command,) = [line for line in text.splitlines() if line.startswith("az containerapp sessionpool create")]
+    said = dict(re.findall(r"--([a-z-]+) (\S+)", command))
+    usual = {name: parts["default"] for name, parts in templates["main"].part("parameters").items()}
+    fields = {"cpu": "sandboxCpu", "memory": "sandboxMemory", "cooldown-period": "cooldownSeconds", "network-status": "egress"}
+    fields |= {"max-sessions": "maxSessions", "ready-sessions": "readySessions", "name": "poolName"}
+    assert {word: said[word] for word in fields} == {word: str(usual[field]) for word, field in fields.items()}
+    port = templates["session_pool"].part("variables")["targetPort"]["value"]
+    assert (said["target-port"], said["env-vars"]) == (str(port), f"CLAUDE_CODE_SERVER_PORT={port}")
+
+
 SECRETS = re.compile(
     r"sk-ant-|AccountKey=|SharedAccessSignature|-----BEGIN|(?i:password|passwd)\s*[:=]\s*['\"]\w|eyJ[A-Za-z0-9_-]{20,}|\b[A-Za-z0-9+/]{40,}=="
 )
