@@ -2,14 +2,18 @@
 
 import argparse
 import asyncio
+import importlib
 import logging
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
+
+import anyio.to_thread
 
 from context_client.sandboxes.errors import SandboxError
-from orchestration_service.errors import ServiceError
+from orchestration_service.errors import ServiceError, SettingsError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,9 +46,28 @@ async def _run(given: argparse.Namespace) -> int:
         from orchestration_service.cli.templates import templates
 
         return await templates(given.action, generation=given.generation, out=given.out, profile=given.profile, check=given.check)
+    if given.command == "deploy":
+        return await _deploy(given)
     from orchestration_service.cli.serve import serve
 
     return await serve(host=given.host, port=given.port, replica=given.replica)
+
+
+async def _deploy(given: argparse.Namespace) -> int:
+    deploying = await anyio.to_thread.run_sync(_deploying)
+    choices = deploying.Choices(overwrite=given.overwrite, force=given.force, skip_service=given.skip_service)
+    return int(await deploying.deploy(given.action, given.profile, choices, removal=given.removal, as_json=given.json))
+
+
+def _deploying() -> ModuleType:
+    try:
+        return importlib.import_module("orchestration_service.cli.deploy")
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"The packages for Azure are not installed ({error.name!r} is missing). Install the extra 'azure': "
+            "pip install 'foundationallm-claude-code[azure]', in a checkout ./dev setup.",
+            (),
+        ) from error
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -68,10 +91,24 @@ def _parser() -> argparse.ArgumentParser:
     templates.add_argument("--out", type=Path, help="folder to write to")
     templates.add_argument("--profile", type=Path, help="TOML or JSON file whose names, provider and settings are to hold")
     templates.add_argument("--check", action="store_true", help="write nothing; fail where the folder holds something else")
+    _add_deploy(commands)
     bench = commands.add_parser("bench", help="speed, as ratios measured in one run")
     bench.add_argument("only", nargs="*", help="names of single measurements")
     bench.add_argument("--json", type=Path, help="file to write the figures to")
     return parser
+
+
+def _add_deploy(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    deploy = commands.add_parser("deploy", help="put the agent on the platform, check it, take it away")
+    deploy.add_argument(
+        "action", choices=("plan", "apply", "verify", "remove"), help="plan and verify only look; exit code 2: something to do"
+    )
+    deploy.add_argument("--profile", type=Path, required=True, help="TOML or JSON file that says what to install, and where")
+    deploy.add_argument("--overwrite", action="store_true", help="replace also what others chose (plan shows it as kept)")
+    deploy.add_argument("--force", action="store_true", help="remove also what others have changed")
+    deploy.add_argument("--skip-service", action="store_true", help="do not look at the service: it cannot be reached from here")
+    deploy.add_argument("--removal", action="store_true", help="with plan: what remove would take away")
+    deploy.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _color() -> bool:

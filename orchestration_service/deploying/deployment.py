@@ -1,7 +1,7 @@
 """Runs the steps of a deployment: looks at all of them, or carries them out in order, or takes everything away in the opposite order."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from orchestration_service.deploying.configuration_store import AppConfigurationStore
 from orchestration_service.deploying.errors import Halted, ProfileRefused, WrongInstance
@@ -13,6 +13,9 @@ INSTANCE_KEY = "FoundationaLLM:Instance:Id"
 
 Tell = Callable[[Finding], None]
 """Is told of each step as soon as it is done."""
+
+_Act = Callable[[], Awaitable[Finding]]
+_NEEDED = "kept: needed by"
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Deployment:
         return [name for name in self.record.names() if name not in known]
 
     async def apply(self, tell: Tell) -> Sequence[Finding]:
-        """Do what the plan says; return what was done.
+        """Do what the plan says; return what was done, and what there was nothing to do about.
 
         Raises:
             ProfileRefused: Something is missing that only the operator has; nothing was written.
@@ -73,7 +76,7 @@ class Deployment:
             if finding.stays:
                 held |= dict.fromkeys(self.needs.get(finding.what, ()), finding.what)
         return [
-            Finding(one.what, "nothing", note=f"kept: needed by {held[one.what]}, which stays") if one.acts and one.what in held else one
+            Finding(one.what, "nothing", note=f"{_NEEDED} {held[one.what]}, which stays") if one.acts and one.what in held else one
             for one in found
         ]
 
@@ -84,11 +87,10 @@ class Deployment:
             Halted: A step failed.
         """
         planned = {finding.what: finding for finding in await self.plan_removal()}
-        stays = [finding for finding in planned.values() if not finding.acts and finding.note.startswith("kept")]
-        kept = {finding.what for finding in stays if not finding.stays and finding.note.startswith("kept: needed")}
-        steps = [(step.what, step.remove) for step in reversed(self.steps) if step.what not in kept]
-        done = await self._run(steps, [name for name, finding in planned.items() if finding.acts], tell)
-        return [*done, *stays]
+        needed = {what: finding for what, finding in planned.items() if finding.note.startswith(_NEEDED)}
+        steps = [(step.what, step.remove) for step in reversed(self.steps) if step.what not in needed]
+        found = await self._run(steps, [name for name, finding in planned.items() if finding.acts], tell)
+        return [*found, *needed.values()]
 
     async def _begin(self) -> None:
         entry = await self.store.get(INSTANCE_KEY)
@@ -101,15 +103,15 @@ class Deployment:
             )
         await self.record.load()
 
-    async def _run(self, steps: Sequence[tuple[str, Callable[[], object]]], left: Sequence[str], tell: Tell) -> Sequence[Finding]:
-        done: list[Finding] = []
+    async def _run(self, steps: Sequence[tuple[str, _Act]], left: Sequence[str], tell: Tell) -> Sequence[Finding]:
+        found: list[Finding] = []
         for what, act in steps:
             try:
-                finding = await act()  # type: ignore[misc]
+                finding = await act()
             except ServiceError as error:
-                names = [one.what for one in done]
-                raise Halted(what, str(error), names, [name for name in left if name not in (*names, what)]) from error
+                done = [one.what for one in found if one.acts]
+                raise Halted(what, str(error), done, [name for name in left if name not in (*done, what)]) from error
+            found.append(finding)
             if finding.acts:
-                done.append(replace(finding))
                 tell(finding)
-        return done
+        return found

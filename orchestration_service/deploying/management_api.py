@@ -17,9 +17,9 @@ from urllib.parse import quote
 
 import httpx
 from azure.core.credentials_async import AsyncTokenCredential
-from azure.core.exceptions import AzureError
 
 from orchestration_service.deploying.errors import DeploymentError, Forbidden, NameTaken, NotSignedIn, Refused, Unreachable
+from orchestration_service.deploying.identity import Token
 from orchestration_service.deploying.leaves import type_first
 
 SCOPE = "api://FoundationaLLM-Management/.default"
@@ -51,9 +51,8 @@ class ManagementApi:
     """The instance everything is asked of."""
 
     _client: httpx.AsyncClient
-    _credential: AsyncTokenCredential
+    _token: Token
     _pauses: Sequence[float]
-    _scope: str
 
     async def get(self, path: str) -> dict[str, Any] | None:
         """Return a resource, None when there is none.
@@ -141,7 +140,7 @@ class ManagementApi:
         content = None if body is None else json.dumps(body).encode()
         told = ""
         for pause in (*self._pauses, None):
-            headers = {"Authorization": f"Bearer {await self._token()}", "Content-Type": "application/json"}
+            headers = {"Authorization": f"Bearer {await self._token.value()}", "Content-Type": "application/json"}
             try:
                 answer = await self._client.request(method, url, content=content, headers=headers)
             except httpx.TransportError as error:
@@ -154,22 +153,12 @@ class ManagementApi:
                 await asyncio.sleep(pause)
         raise Unreachable(f"The Management API at {self.address!r} {told}. Check the address in the profile and the network.")
 
-    async def _token(self) -> str:
-        try:
-            return (await self._credential.get_token(self._scope)).token
-        except AzureError as error:
-            said = str(error.message).splitlines()[0][:300]
-            raise NotSignedIn(
-                f"No token for the Management API: {said}. Sign in with 'az login --scope {self._scope}', or run where there is a managed "
-                "identity the application FoundationaLLM-Management admits."
-            ) from error
-
     def _told(self, answer: httpx.Response, path: str) -> DeploymentError:
         said = answer.text.strip().strip('"')[:300] or answer.reason_phrase
         if answer.status_code == HTTPStatus.UNAUTHORIZED:
             return NotSignedIn(
                 f"The Management API at {self.address!r} does not admit the token. Sign in to the platform's tenant: "
-                f"az login --scope {self._scope}."
+                f"az login --scope {self._token.scope}."
             )
         if answer.status_code == HTTPStatus.FORBIDDEN:
             return Forbidden(
@@ -213,7 +202,7 @@ async def open_management_api(
     """
     context = await asyncio.to_thread(ssl.create_default_context, cafile=trusted if isinstance(trusted, str) else None)  # reads files
     async with httpx.AsyncClient(base_url=address, timeout=REQUEST_SECONDS, verify=context, follow_redirects=False) as client:
-        yield ManagementApi(address, instance_id, client, credential, pauses_seconds, scope)
+        yield ManagementApi(address, instance_id, client, Token(credential, scope), pauses_seconds)
 
 
 def _resources(answer: Any) -> Sequence[dict[str, Any]]:

@@ -12,6 +12,7 @@ from orchestration_service.deploying.record import Record
 from orchestration_service.deploying.vault import VaultStore
 
 _MADE_BYTES = 32
+"""Written as letters and digits: other renderers of the platform stumble over anything else."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class SecretStep:
         if given.get_secret_value():
             return Finding(self.what, "create", note=f"from {self.variable}"), given
         if self.made:
-            return Finding(self.what, "create", note="made here, at random"), SecretStr(secrets.token_urlsafe(_MADE_BYTES))
+            return Finding(self.what, "create", note="made here, at random"), SecretStr(secrets.token_hex(_MADE_BYTES))
         return Finding(
             self.what, "blocked", note=f"There is no {self.what}. Set {self.variable} to its value and run the command again."
         ), given

@@ -11,7 +11,6 @@ from orchestration_service.deploying.errors import Unreachable
 from orchestration_service.deploying.finding import Finding
 
 REQUEST_SECONDS = 10.0
-PAUSES_SECONDS: Sequence[float] = (1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class ServiceStep:
     skipped: bool
     """Whether it is not looked at: from here it may not be reachable at all."""
 
-    pauses_seconds: Sequence[float] = PAUSES_SECONDS
+    pauses_seconds: Sequence[float]
     """Waits between tries."""
 
     @property

@@ -1,11 +1,13 @@
 """Installing: once, twice, after failures, beside others."""
 
 import json
-from typing import Literal
+from typing import Any, Literal
 
+import anyio
 import pytest
 
 from orchestration_service.deploying.errors import Halted, NameTaken
+from orchestration_service.deploying.record import RECORD
 from tests.orchestration_service.deploying.standins.world import AGENT_LIST, FEATURED, World
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]  # the first test may have to install the emulator
@@ -50,11 +52,12 @@ async def test_failing_at_every_write_in_turn_ends_like_an_undisturbed_apply(wor
     assert failures > 20
 
 
-async def test_removing_leaves_no_trace_and_can_fail_in_between(world: World) -> None:
+@pytest.mark.parametrize("passing", [4, pytest.param(1, marks=pytest.mark.faults)])
+async def test_removing_leaves_no_trace_and_can_fail_in_between(world: World, passing: int) -> None:
     before = await world.state()
     await world.apply()
     for _ in range(120):
-        world.faults.passing = 1
+        world.faults.passing = passing
         try:
             await world.remove()
         except Halted:
@@ -81,6 +84,32 @@ async def test_an_edit_of_a_list_in_the_very_moment_of_ours_is_not_lost(world: W
     await world.remove()
     names = [line["Name"] for line in json.loads(await world.read(AGENT_LIST))["ResourceReferences"]]
     assert names == ["GenericAgentWorkflow", "theirs"]
+
+
+async def test_a_list_that_the_platform_is_writing_is_waited_for(world: World) -> None:
+    """It holds a lease meanwhile."""
+    async with anyio.create_task_group() as tasks:
+
+        async def hold() -> None:
+            lease = await world.container.get_blob_client(AGENT_LIST).acquire_lease(15)
+            tasks.start_soon(let_go, lease)
+
+        async def let_go(lease: Any) -> None:
+            await anyio.sleep(0.5)
+            await lease.release()
+
+        world.door.before_write = (AGENT_LIST, hold)
+        assert "create workflow 'ClaudeCodeAgentWorkflow'" in await world.apply()
+
+
+async def test_two_deployments_at_once_do_not_mix(world: World) -> None:
+    async def act() -> None:
+        await world.apply()
+
+    world.door.before_write = (RECORD, act)
+    with pytest.raises(Halted, match="Another deployment of this agent is running"):
+        await world.apply()
+    assert await world.apply() == []
 
 
 async def test_an_edit_of_a_shared_value_in_the_very_moment_of_ours_is_not_lost(world: World) -> None:
@@ -117,6 +146,10 @@ async def test_a_new_version_of_ours_changes_what_nobody_else_touched(world: Wor
     finding = next(one for one in await world.plan() if one.acts)
     assert [str(leaf) for leaf in finding.leaves] == ['deployment_name: "claude-sonnet-4-5" -> "claude-sonnet-5"']
     assert await world.apply() == ["change model 'ClaudeSonnetCompletionAIModel'"]
+    world.profile = world.profile.model_copy(update={"names": world.profile.names.model_copy(update={"prompt": "another"})})
+    async with world.deployment() as deployment:
+        await deployment.plan()
+        assert list(deployment.leftovers()) == ["prompt 'claude-code-system'"]
 
 
 async def test_things_that_were_there_before_are_neither_changed_nor_removed(world: World) -> None:

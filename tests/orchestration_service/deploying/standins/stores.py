@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from azure.core.credentials import AccessToken
+from azure.core.exceptions import ClientAuthenticationError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -24,6 +25,8 @@ class Operator:
         self.management, self.other = management, other
 
     async def get_token(self, *scopes: str, **_: Any) -> AccessToken:
+        if not self.management:
+            raise ClientAuthenticationError("nobody is signed in")
         is_management = scopes == ("api://FoundationaLLM-Management/.default",)
         return AccessToken(self.management if is_management else self.other, 4_000_000_000)
 

@@ -3,8 +3,8 @@
 import json
 import uuid
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from starlette.routing import Route
 from deployment_templates.profile import Profile, read_profile
 from orchestration_service.deploying.deployment import Deployment
 from orchestration_service.deploying.finding import Finding
-from orchestration_service.deploying.installation import Choices, make_deployment, open_places
+from orchestration_service.deploying.installation import Choices, Places, make_deployment, open_places
 from tests.emulators.servers import AZURITE_KEY, Emulator
 from tests.orchestration_service.configuration.store import serve_store
 from tests.orchestration_service.deploying.standins.blob_door import BlobDoor
@@ -55,14 +55,17 @@ class World:
     profile: Profile
     service_status: int = 200
 
+    def places(self, who: Operator | None = None) -> AbstractAsyncContextManager[Places]:
+        """The platform as the command reaches it."""
+        return open_places(self.profile, credential=who or Operator(), blob_key=AZURITE_KEY, pauses_seconds=(0, 0))
+
     @asynccontextmanager
     async def deployment(
         self, *, variables: Mapping[str, str] = VARIABLES, who: Operator | None = None, **chosen: bool
     ) -> AsyncIterator[Deployment]:
         """What one run of the command has."""
-        async with open_places(self.profile, credential=who or Operator(), blob_key=AZURITE_KEY) as places:
-            quick = replace(places, api=replace(places.api, _pauses=(0, 0)))
-            yield make_deployment(self.profile, quick, Choices(**chosen), variables)
+        async with self.places(who) as places:
+            yield await make_deployment(self.profile, places, Choices(**chosen), variables)
 
     async def apply(self, **chosen: Any) -> list[str]:
         """Install; return what was done."""
@@ -183,4 +186,4 @@ def _origin(url: str) -> str:
 
 
 def _told(findings: Any) -> list[str]:
-    return [f"{one.act} {one.what}" for one in findings]
+    return [f"{one.act} {one.what}" for one in findings if one.acts]
