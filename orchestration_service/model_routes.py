@@ -4,6 +4,7 @@ A request never carries a key, only the name of one (contract: orchestration §5
 """
 
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from orchestration_service.endpoint_routes import place_of, proof_of, provider_o
 from orchestration_service.errors import PlanRefused, SettingsError
 from orchestration_service.model_choice import ModelChoice
 from orchestration_service.planning import Planned
+from orchestration_service.platform_keys import is_model_key, variable_of_key
 from workflow_schemas.platform_request import EndpointConfiguration
 
 ModelKeys = Callable[[str], Awaitable[SecretStr | None]]
@@ -69,7 +71,7 @@ class ModelRoutes:
     """What the operator configured about models."""
 
     keys: ModelKeys | None = None
-    """Where keys are found by the names that endpoints refer to them by; None for nowhere."""
+    """Where keys are found by the names that endpoints refer to them by, after the environment; None for nowhere else."""
 
     default_key: SecretStr | None = None
     """Key for endpoints of Anthropic's protocol whose key name has no secret here; clouds never get it."""
@@ -139,8 +141,9 @@ class ModelRoutes:
         return {"api_key": self.default_key, "api_key_header": header if isinstance(header, str) and header else "x-api-key"}
 
     async def _key(self, endpoint: EndpointConfiguration, name: str) -> SecretStr | None:
-        if self.keys is None:
-            return None
+        nearby = os.environ.get(variable_of_key(name)) if is_model_key(name) else None
+        if nearby or self.keys is None:
+            return SecretStr(nearby) if nearby else None
         try:
             return await self.keys(name)
         except SettingsError as error:

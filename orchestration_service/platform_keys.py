@@ -51,6 +51,11 @@ def unknown_keys(keys: Collection[str], fields: Collection[str]) -> tuple[str, .
     return tuple(sorted(key for key in keys if key.startswith(_OWN_SETTINGS) and field_of(key, fields) is None))
 
 
+def variable_of_key(key: str) -> str:
+    """Return the environment variable that stands for a key of the store, as the platform's own services spell it."""
+    return key.replace(":", "__")
+
+
 def is_model_key(key: str) -> bool:
     """Tell whether a request may name this key as that of a model endpoint.
 

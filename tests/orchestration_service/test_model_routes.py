@@ -287,3 +287,13 @@ async def test_a_key_that_cannot_be_read_just_now_is_no_missing_key(caplog: pyte
 )
 def test_a_request_can_name_what_proves_a_models_endpoint_and_nothing_else(key: str, is_one: bool) -> None:
     assert is_model_key(key) == is_one
+
+
+async def test_without_a_store_keys_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And only those that a model's endpoint may name: a request must not read variables of its choice."""
+    monkeypatch.setenv("FoundationaLLM__APIEndpoints__Claude__Essentials__APIKey", "sk-nearby")
+    monkeypatch.setenv("OTHER_SECRET", "never")
+    found = await routes_of(request(authentication_parameters=KEY), keys=None)
+    assert key_of(found.main.route) == "x-api-key: sk-nearby"
+    with pytest.raises(PlanRefused, match="no value for 'OTHER_SECRET'"):
+        await routes_of(request(authentication_parameters={"api_key_configuration_name": "OTHER_SECRET"}), keys=None)
