@@ -3,29 +3,28 @@
 What is granted is never weaker than asked: a wall may be stronger, a limit narrower, and there is no network instead of some.
 """
 
-from workflow_schemas.plan import Limits
 from workflow_schemas.properties import WorkflowProperties
 from workflow_schemas.walls import WallLevel, is_weaker
 
 
-def not_granted(properties: WorkflowProperties, granted: Limits, demanded: WallLevel | None) -> tuple[str, ...]:
+def not_granted(properties: WorkflowProperties, longest_seconds: float, demanded: WallLevel | None) -> tuple[str, ...]:
     """Return one sentence for each setting that asks for more, or for less protection, than is granted.
 
     Args:
         properties: The settings in force.
-        granted: The limits of the turn.
+        longest_seconds: The longest turn of the installation.
         demanded: The weakest wall the installation allows; None for any.
     """
-    return (*_time(properties, granted), *_wall(properties, demanded), *_network(properties), *_repositories(properties))
+    return (*_time(properties, longest_seconds), *_wall(properties, demanded), *_network(properties), *_repositories(properties))
 
 
-def _time(properties: WorkflowProperties, granted: Limits) -> list[str]:
+def _time(properties: WorkflowProperties, longest_seconds: float) -> list[str]:
     asked = properties.sandbox_timeout_seconds
-    if granted.hard_seconds >= asked or "sandbox_timeout_seconds" not in properties.model_fields_set:
+    if longest_seconds >= asked or "sandbox_timeout_seconds" not in properties.model_fields_set:
         return []
     return [
-        f"The workflow property 'sandbox_timeout_seconds' is {asked}, and the turn had to end after {granted.hard_seconds:.0f} s: "
-        "the installation allows no more, or the turn had waited for room."
+        f"The workflow property 'sandbox_timeout_seconds' is {asked}, and the turn had to end after {longest_seconds:.0f} s: "
+        "the installation allows no more."
     ]
 
 

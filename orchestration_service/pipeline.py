@@ -50,7 +50,6 @@ from workflow_schemas.receipt import Receipt
 logger = logging.getLogger(__name__)
 
 _USUAL_OPENING_SECONDS = 60.0
-_SHORTEST_SECONDS = 60.0
 _MOST_BEGINNINGS = 3
 _LATE = "The sandbox had stopped answering, and this result came late: it takes the place of the failure that was told before."
 
@@ -257,9 +256,11 @@ class Pipeline:
         if (continuing := await with_older_inputs(self._carrier, turn, course.conversation, continuing)) is not None:
             course.planned = self._plan(course, continuing)
         await session.fill(course.planned.uploads)
+        remarks = size_remarks(course.planned.size, session.size)
         if (waited := course.seconds - _USUAL_OPENING_SECONDS) > 0:  # for room, mostly; the platform's own limit counts that too
             course.planned = self._plan(course, continuing, waited)
-        remarks = size_remarks(course.planned.size, session.size)
+            left = course.planned.plan.limits.hard_seconds
+            remarks += (f"This turn waited {waited:.0f} s longer than usual for its sandbox; {left:.0f} s were left for its work.",)
         course.remarks = tuple(dict.fromkeys(course.remarks + remarks))
         opened = Opened.after(session.session_id, session.upload_id, continuing, remarks)
         await course.ledger.record_step("run", opened.model_dump(mode="json"))
@@ -310,8 +311,7 @@ class Pipeline:
     def _plan(self, course: Course, continuing: Continuing | None = None, waited_seconds: float = 0.0) -> Planned:
         turn = course.turn
         number = turn.operation.turn_number
-        left = max(self._limits.max_turn_seconds - waited_seconds, _SHORTEST_SECONDS)
-        limits = replace(self._limits, max_turn_seconds=left) if waited_seconds else self._limits
+        limits = replace(self._limits, waited_seconds=waited_seconds)
         return make_plan(turn.request, run_id=course.run_id, turn_number=number, limits=limits, continuing=continuing)
 
     async def _still_ours(self, course: Course, session: Session) -> str:

@@ -30,6 +30,7 @@ from workflow_schemas.walls import WallLevel, stricter
 
 _ARCHIVES = (".zip", ".tar")
 _SOFT_SHARE = 0.85
+_SHORTEST_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,9 @@ class SandboxLimits:
 
     max_turn_seconds: float = 1620.0
     """Longest turn in seconds; the platform's own stop comes at 1800."""
+
+    waited_seconds: float = 0.0
+    """How much of the longest turn has gone by in waiting for room."""
 
     max_unpacked_bytes: int = 1024 * 1024 * 1024
     """Largest workspace in bytes after unpacking the inputs."""
@@ -135,7 +139,7 @@ def make_plan(
         models=models,
         properties=properties,
         full_prompt=f"{plan.system_prompt}\n\n{plan.prompt}",
-        remarks=(*reading.remarks, *models.remarks, *not_granted(properties, granted, limits.minimum_wall)),
+        remarks=(*reading.remarks, *models.remarks, *not_granted(properties, limits.max_turn_seconds, limits.minimum_wall)),
         size=wanted_size(properties),
     )
 
@@ -188,7 +192,8 @@ def _reading(request: CompletionRequest, model_overrides: dict[str, Any]) -> Pro
 
 
 def _limits(properties: WorkflowProperties, limits: SandboxLimits) -> Limits:
-    hard = min(float(properties.sandbox_timeout_seconds), limits.max_turn_seconds)
+    left = max(limits.max_turn_seconds - limits.waited_seconds, min(_SHORTEST_SECONDS, limits.max_turn_seconds))
+    hard = min(float(properties.sandbox_timeout_seconds), left)
     return Limits(
         soft_seconds=hard * _SOFT_SHARE,
         hard_seconds=hard,

@@ -66,7 +66,8 @@ async def test_a_turn_waits_for_room_and_its_user_sees_the_place(
         shown = [item["value"] for state in turn.polls[:-1] for item in state["result"]["content"]]
         assert [text for text in shown if "Waiting for room in the session pool: place 1 of 1, at the latest in about" in text]
         assert [words for words in turn.receipt.remarks if "decides its size" in words and "0.5 CPU, 1024 MiB of memory" in words]
-        assert [words for words in turn.receipt.remarks if "ends a turn after 8" in words]
+        assert [words for words in turn.receipt.remarks if "longer than usual for its sandbox; 8" in words]
+        assert "administrator" not in turn.answer
     (line,) = [record for record in caplog.records if record.name == "orchestration_service.sandboxes"]
     assert (line.levelname, "session pool small: " in line.message, "2 placed; 1 had to wait" in line.message) == ("WARNING", True, True)
 
