@@ -24,6 +24,7 @@ class EntraIdentityTokens:
         """
         self._stack = stack
         self._identity: DefaultAzureCredential | None = None
+        self._given: set[str] = set()
 
     async def fetch(self, scope: str) -> Lasting[str]:
         """Get a token.
@@ -42,5 +43,7 @@ class EntraIdentityTokens:
             raise IdentityAway("Microsoft Entra") from error
         except (AzureError, ValueError) as error:
             _log.warning("No Entra token for %r: %s", scope, error)
-            raise IdentityRefused("Microsoft Entra") from error
+            # the chain of identities says the same for "not here" and for "does not answer"
+            raise (IdentityAway if scope in self._given else IdentityRefused)("Microsoft Entra") from error
+        self._given.add(scope)
         return Lasting(token.token, float(token.expires_on))
