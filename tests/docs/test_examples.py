@@ -3,11 +3,13 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from orchestration_service.commands import Unclear, read_command
@@ -15,6 +17,7 @@ from orchestration_service.errors import ServiceError
 from orchestration_service.planning import Planned
 from tests.docs.examples import DOCUMENTS, ROOT, Example, examples, of_text
 from tests.docs.model_examples import hold_a_key_of_aws, lead_to_a_model, price_models, refer_to_models
+from tests.orchestration_service.serving import INSTANCE, KEY, served
 from tests.orchestration_service.test_agent_settings import MODEL, agent, planned
 from tests.stage import packed
 from workflow_schemas.property_reading import flatten, read_properties
@@ -90,6 +93,23 @@ def work_with_a_repository(example: Example, folder: Path) -> None:
     run("bash", "-euo", "pipefail", "-c", example.text)
 
 
+def talk_to_the_service(example: Example, folder: Path) -> None:
+    """Shell commands that call a service at `$SERVICE`, which serves `$INSTANCE`, is opened by `$KEY` and answers at once."""
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+
+    async def talk() -> subprocess.CompletedProcess[bytes]:
+        async with served(folder) as service:
+            service.answer_at_once = True
+            environment = {"PATH": os.environ["PATH"], "SERVICE": service.url, "INSTANCE": INSTANCE, "KEY": KEY}
+            return await anyio.run_process(["bash", "-euo", "pipefail", "-c", example.text], check=False, env=environment)
+
+    done = anyio.run(talk)
+    assert done.returncode == 0, done.stderr.decode()
+    assert b'"status":"Completed"' in done.stdout
+    assert b"event: end" in done.stdout
+
+
 def read_only(example: Example, folder: Path) -> None:
     """What cannot be run here is at least well formed."""
     match example.language:
@@ -111,6 +131,7 @@ KINDS: Mapping[str, Callable[[Example, Path], None]] = {
     "tool-properties": set_tool_properties,
     "chat": say_in_the_chat,
     "repository": work_with_a_repository,
+    "service": talk_to_the_service,
     "endpoint": lead_to_a_model,
     "tool-models": refer_to_models,
     "aws-key": hold_a_key_of_aws,
@@ -131,6 +152,7 @@ def test_an_example_works(example: Example, tmp_path: Path) -> None:
     [
         ("administrators_guide.md", {"settings", "wrong-settings", "model-parameters", "tool-properties"}),
         ("users_guide.md", {"chat", "repository"}),
+        ("api.md", {"service"}),
         ("models.md", {"endpoint", "tool-models", "aws-key", "prices", "settings"}),
     ],
 )
@@ -178,6 +200,7 @@ def test_a_block_with_a_language_only_is_not_run() -> None:
         ("sh", "repository", "git apply ../turn-002-changes.patch.txt"),
         ("json", "endpoint", '{"name": "E", "provider": "openai"}'),
         ("json", "prices", '{"currency": "USD"}'),
+        ("sh", "service", 'curl --fail --silent "$SERVICE/instances/$INSTANCE/nothing"'),
         ("sh", "parse", "if"),
         ("json", "parse", "{"),
     ],
