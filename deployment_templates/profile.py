@@ -172,7 +172,7 @@ class Models(ProfilePart):
 
 
 class Sandbox(ProfilePart):
-    """The session pool turns run in. One pool of a language serves the whole platform."""
+    """The session pool turns run in, one of a language for the whole platform. Sizes are those of the command to make it."""
 
     pool_url: Address | None = None
     """Management endpoint of the pool with our image; left out, the platform's entry is not touched."""
@@ -184,7 +184,7 @@ class Sandbox(ProfilePart):
     """Memory of one session in GiB; the 0.5 the platform ships with do not carry a turn."""
     max_sessions: int = Field(default=20, ge=1, le=600)
     """Most sessions at once; each stays until its cooldown is over."""
-    ready_sessions: int = Field(default=2, ge=0, le=600)
+    ready_sessions: int = Field(default=5, ge=0, le=600)
     """Sessions kept ready."""
     cooldown_seconds: int = Field(default=300, ge=300, le=3600)
     """How long a session waits for the next call."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from deployment_templates.rendering import tokens
-from deployment_templates.rendering.scripts import package_call
+from deployment_templates.rendering.scripts import package_call, session_pool
 from deployment_templates.rendering.source import Source, references
 from deployment_templates.resources import PlatformResource, RoleMember
 from deployment_templates.resources.authorization import ALL_AGENTS_GROUP, ROLES
@@ -50,6 +50,7 @@ def files(source: Source) -> dict[str, str]:
     (prompt,) = resources.prompts
     written[f"artifacts/{PROMPT_FILE}"] = source.text(prompt.body["prefix"])
     secrets = tuple(secret_parameter(secret.key) for secret in resources.secrets)
+    written["session-pool.ps1.txt"] = session_pool(source.sandbox)
     return written | {"deploy-package.ps1.txt": package_call(source, written, secrets)}
 
 

@@ -6,6 +6,7 @@ backticks as a program (contract: portals and deployment, trap 30). So the paste
 
 from collections.abc import Mapping, Sequence
 
+from deployment_templates.profile import Sandbox
 from deployment_templates.rendering.source import Source
 from deployment_templates.rendering.tokens import Token, used
 
@@ -79,6 +80,20 @@ def package_call(source: Source, files: Mapping[str, str], secrets: Sequence[str
         *(f"    {name} = $env:{name}" for name in (*names, *secrets)),
         "}",
         "# Afterwards: change the values in shared/, and restart the Orchestration API.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def session_pool(sandbox: Sandbox) -> str:
+    """Return the command that makes the session pool where pools are made by hand; the other way is the Bicep template."""
+    lines = [
+        f"# The session pool for the slot {sandbox.slot}, in a Container Apps environment with workload profiles.",
+        "# $claudeCodeImage is what ./dev image builds, in a registry the pool can read. There is no network in it, by design.",
+        "az containerapp sessionpool create --name $claudeCodePool `",
+        "    --resource-group $claudeCodeResourceGroup --environment $claudeCodeEnvironment --location $claudeCodeLocation `",
+        "    --container-type CustomContainer --image $claudeCodeImage --target-port 80 --network-status EgressDisabled `",
+        f"    --cpu {sandbox.cpu:g} --memory {sandbox.memory_gib:g}Gi --cooldown-period {sandbox.cooldown_seconds} `",
+        f"    --max-sessions {sandbox.max_sessions} --ready-sessions {sandbox.ready_sessions}",
     ]
     return "\n".join(lines) + "\n"
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from deployment_templates.profile import ModelProvider, Profile, read_profile
+from deployment_templates.profile import ModelProvider, Profile, Sandbox, read_profile
 from deployment_templates.rendering import tokens
 from deployment_templates.rendering.tokens import FIXED, Generation, Token, model_tokens, role_token, with_placeholders
 from deployment_templates.resources import PlatformResource, ResourceSet, RoleMember, build
@@ -24,6 +24,9 @@ class Source:
 
     resources: ResourceSet
     """The resources."""
+
+    sandbox: Sandbox
+    """The session pool."""
 
     @property
     def tokens(self) -> tuple[Token, ...]:
@@ -105,4 +108,5 @@ def source_of(
         },
         "platform": {},
     }
-    return Source(generation=generation, resources=build(read_profile(given | blanks)))
+    profile = read_profile(given | blanks)
+    return Source(generation=generation, resources=build(profile), sandbox=profile.sandbox)

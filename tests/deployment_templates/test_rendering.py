@@ -230,6 +230,14 @@ def test_a_profile_decides_names_and_settings_but_no_address(tmp_path: Path, cap
     assert "ProfileError: The profile" in capsys.readouterr().err
 
 
+def test_a_profile_sizes_the_pool() -> None:
+    """The shipped 0.25 cores and 0.5 GiB carry no turn."""
+    lines = render("internal", profile("internal", sandbox={"cpu": 2, "memory_gib": 4, "max_sessions": 40}))["session-pool.ps1.txt"]
+    assert "--cpu 2 --memory 4Gi" in lines
+    assert "--max-sessions 40" in lines
+    assert "--network-status EgressDisabled" in lines
+
+
 def test_a_check_names_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--generation", "internal", "--out", str(tmp_path)]) == 0
     (tmp_path / "internal" / "artifacts" / "agent.json").write_text("{}")
