@@ -16,7 +16,15 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "claude_cli.md"
 def plan() -> TurnPlan:
     limits = Limits(soft_seconds=1, hard_seconds=2, max_turns=3, command_timeout_seconds=4, max_output_bytes=2048, max_unpacked_bytes=2048)
     return TurnPlan(
-        run_id="12345678", turn_number=1, prompt="p", system_prompt="s", model="m", tools=("Read",), limits=limits, output_stem="turn-001"
+        run_id="12345678",
+        turn_number=1,
+        prompt="p",
+        system_prompt="s",
+        model="m",
+        small_model="n",
+        tools=(),
+        limits=limits,
+        output_stem="t-1",
     )
 
 
