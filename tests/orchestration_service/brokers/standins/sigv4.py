@@ -20,7 +20,16 @@ def access_key_of(headers: Mapping[str, str]) -> str | None:
 
 
 def fault_of(
-    *, method: str, path: str, query: str, headers: Mapping[str, str], body: bytes, secret: str, region: str, service: str
+    *,
+    method: str,
+    path: str,
+    query: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    secret: str,
+    region: str,
+    service: str,
+    now: datetime.datetime | None = None,
 ) -> str | None:
     """Say what is wrong with a signed request, if anything.
 
@@ -33,6 +42,7 @@ def fault_of(
         secret: the key that must have signed.
         region: for which it must be signed.
         service: for which it must be signed.
+        now: the time; left out, it is the clock's.
     """
     found = _AUTHORIZATION.match(headers.get("authorization", ""))
     if found is None:
@@ -42,7 +52,7 @@ def fault_of(
     if (signed_region, signed_service) != (region, service) or not stamp.startswith(day):
         return f"the scope is {day}/{signed_region}/{signed_service}"
     made = datetime.datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=datetime.UTC)
-    if abs((datetime.datetime.now(datetime.UTC) - made).total_seconds()) > _MOST_SKEW_SECONDS:
+    if abs(((now or datetime.datetime.now(datetime.UTC)) - made).total_seconds()) > _MOST_SKEW_SECONDS:
         return "the signature is too old"
     signed = names.split(";")
     needed = {"host", "x-amz-date", *(name for name in headers if name.startswith("x-amz-")), *({"content-type"} & set(headers))}
