@@ -37,6 +37,7 @@ REQUEST_SECONDS = 60.0
 PAUSES_SECONDS: Sequence[float] = (0.5, 1.0, 2.0, 4.0)
 """Waits between tries. Every request can be repeated: names are ours, and what exists already is told."""
 _AGAIN = frozenset({408, 429, 502, 503, 504})
+_NOBODY = "ClaudeCode-asks-for-what-is-not-there"
 _DELETED_WORDS = ("not purged", "is either null or points to a resource that has been deleted")
 
 
@@ -70,6 +71,13 @@ class ManagementApi:
     async def list(self, path: str) -> Sequence[dict[str, Any]]:
         """Return the resources of a type, as the API remembers them: what was written past it does not show until its cache is reset."""
         return _resources(await self._send("GET", path))
+
+    async def read_again(self, path: str) -> None:
+        """Make the API read the list of a provider again, by asking for what is not there.
+
+        Deleting and purging write the list as the API remembers it: what others wrote into the file since would be lost.
+        """
+        await self._send("GET", f"{path}/{_NOBODY}", accept=(HTTPStatus.NOT_FOUND,))
 
     async def upsert(self, path: str, resource: Mapping[str, Any]) -> None:
         """Make or replace a resource.

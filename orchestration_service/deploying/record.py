@@ -32,7 +32,7 @@ class Written(BaseModel):
     existed: bool = False
     """It was there before us and was taken over: it is not ours to remove."""
     before: str | None = None
-    """Its value before us, of a plain entry that was taken over."""
+    """Its value before us, of a plain entry; of one that is no secret."""
 
 
 class _Content(BaseModel):
@@ -70,7 +70,9 @@ class Record:
         known = self._entries.get(what)
         return None if known is None else known.leaves
 
-    async def intend(self, what: str, digests: Mapping[str, str], *, existed: bool = False, before: str | None = None) -> None:
+    async def intend(
+        self, what: str, digests: Mapping[str, str], *, existed: bool = False, before: str | None = None, before_is_outdated: bool = False
+    ) -> None:
         """Note what something is about to be; what it was before is ours as well, until `settle`.
 
         Args:
@@ -78,8 +80,11 @@ class Record:
             digests: Of its leaves.
             existed: It is there; counts only when it was not ours so far.
             before: Its value; counts likewise.
+            before_is_outdated: Others have written it since, so what it was before us is not what it should be again.
         """
         known = self._entries.get(what) or Written(existed=existed, before=before)
+        if before_is_outdated:
+            known = known.model_copy(update={"existed": True, "before": None})
         leaves = {path: _both(known.leaves.get(path, ()), digests.get(path)) for path in sorted({*known.leaves, *digests})}
         await self._save({**self._entries, what: known.model_copy(update={"leaves": leaves})})
 

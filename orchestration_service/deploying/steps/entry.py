@@ -1,5 +1,6 @@
 """An entry of App Configuration: a plain value, the address of a secret, or a value that is kept together with others."""
 
+import json
 from dataclasses import dataclass
 
 from deployment_templates.errors import MergeError
@@ -7,8 +8,8 @@ from deployment_templates.resources.configuration import AppConfigurationEntry, 
 from orchestration_service.deploying.configuration_store import AppConfigurationStore, Entry
 from orchestration_service.deploying.errors import ChangedMeanwhile, Refused
 from orchestration_service.deploying.finding import Finding
-from orchestration_service.deploying.leaves import Leaf, changed_since, differences, digests
-from orchestration_service.deploying.record import Record
+from orchestration_service.deploying.leaves import Leaf, changed_since, differences, digest, digests
+from orchestration_service.deploying.record import Record, Written
 
 MERGE_TRIES = 4
 
@@ -83,6 +84,8 @@ class EntryStep:
 
     def _compared(self, there: Entry | None) -> tuple[Finding, str]:
         value = self._wanted(there)
+        if there is not None and self._is_shared() and _means_the_same(there.value, value):
+            return Finding(self.what, "nothing"), there.value
         if there is None:
             return Finding(self.what, "create", (Leaf(("value",), None, value, is_theirs=False),), note=self.entry.why), value
         now, then = self._seen(there), _shape(value, self._content_type(there))
@@ -94,9 +97,11 @@ class EntryStep:
         return Finding(self.what, "change" if leaves else "nothing", leaves), value
 
     async def _write(self, there: Entry | None, value: str) -> None:
-        after = {} if self._is_shared() else digests(_shape(value, self.entry.content_type))
-        before = there.value if there is not None and self.entry.secret_name is None and not self._is_shared() else None
-        await self.record.intend(self.what, after, existed=there is not None, before=before)
+        after = digests(_shape(value, self._content_type(there)))
+        before = there.value if there is not None and self.entry.secret_name is None else None
+        known = self.record.written(self.what)
+        is_outdated = known is not None and there is not None and not (_is_ours(there, known) or there.value == known.before)
+        await self.record.intend(self.what, after, existed=there is not None, before=before, before_is_outdated=is_outdated)
         await self.store.put(Entry(self.entry.key, value, self._content_type(there), there.etag if there else None))
         await self.record.settle(self.what, after)
 
@@ -108,7 +113,7 @@ class EntryStep:
         if there is None:
             return Finding(self.what, "remove", note="only the note of it is left"), None
         if self.entry.merge is not None:
-            return self._shared_removal(self.entry.merge, there, written.existed)
+            return self._shared_removal(self.entry.merge, there, written)
         if written.existed and written.before is None:
             return Finding(self.what, "nothing", note="kept: it was there before"), None
         theirs = changed_since(self._seen(there), written.leaves)
@@ -117,10 +122,12 @@ class EntryStep:
         leaves = (Leaf(("value",), there.value, written.before, is_theirs=False),) if written.existed else ()
         return Finding(self.what, "remove", leaves, note="back to what it was before" if written.existed else ""), written.before
 
-    def _shared_removal(self, merge: Merge, there: Entry, existed: bool) -> tuple[Finding, str | None]:
+    def _shared_removal(self, merge: Merge, there: Entry, written: Written) -> tuple[Finding, str | None]:
         try:
             value: str | None = merge.removed(there.value)
-            if not existed and value == merge.removed(merge.added(None)):
+            if _is_ours(there, written) or there.value == written.before:
+                value = value if written.existed and written.before is None else written.before  # nobody wrote it since: as it was
+            elif not written.existed and value == merge.removed(merge.added(None)):
                 value = None  # nobody else is in it, and it was not there before us
         except MergeError as error:
             raise Refused(str(error), 0) from error
@@ -145,6 +152,19 @@ class EntryStep:
 
     def _is_shared(self) -> bool:
         return self.entry.merge is not None
+
+
+def _is_ours(there: Entry, written: Written) -> bool:
+    """Whether a value is one that we wrote."""
+    return digest(there.value) in written.leaves.get("value", ())
+
+
+def _means_the_same(one: str, other: str) -> bool:
+    """Whether two values are the same, or the same JSON in another form."""
+    try:
+        return one == other or bool(json.loads(one) == json.loads(other))
+    except ValueError:
+        return False
 
 
 def _shape(value: str, content_type: str) -> dict[str, str]:

@@ -62,6 +62,7 @@ class ResourceStep:
         if not finding.acts:
             return finding
         if is_deleted:
+            await self.api.read_again(self.member.path)
             await self._purge(is_known=True)
         after = self.member.body if there is None else merged(there, finding.leaves)
         kept = {".".join(leaf.path) for leaf in finding.kept}
@@ -91,6 +92,7 @@ class ResourceStep:
             await self.record.forget_taken_over(self.what)
             return finding
         there, is_deleted = await self._there()
+        await self.api.read_again(self.member.path)
         if there is not None:
             await self.api.delete(self.member.management_path)
         await self._purge(is_known=there is not None or is_deleted)

@@ -1,17 +1,22 @@
 """Installing: once, twice, after failures, beside others."""
 
 import json
+from dataclasses import replace
 from typing import Any, Literal
 
 import anyio
 import pytest
 
+from deployment_templates.profile import Sandbox, Uploads
+from deployment_templates.resources.configuration import CUSTOM_CONTAINERS, KNOWLEDGE_EXTENSIONS, AppConfigurationEntry
 from orchestration_service.deploying.errors import Halted, NameTaken
 from orchestration_service.deploying.record import RECORD
+from orchestration_service.deploying.steps.entry import EntryStep
 from tests.orchestration_service.deploying.standins.world import AGENT_LIST, FEATURED, World
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]  # the first test may have to install the emulator
 
+OUR_POOL, THEIR_POOL = "https://ours.dynamicsessions.io", "https://theirs.dynamicsessions.io"
 AGENT = "FoundationaLLM.Agent/claude-code.json"
 
 
@@ -81,9 +86,11 @@ async def test_an_edit_of_a_list_in_the_very_moment_of_ours_is_not_lost(world: W
     names = [line["Name"] for line in json.loads(await world.read(AGENT_LIST))["ResourceReferences"]]
     assert names == ["FoundationaLLM", "GenericAgentWorkflow", "theirs", "ClaudeCodeAgentWorkflow", "ClaudeCodeSettings", "claude-code"]
     world.door.before_write = (AGENT_LIST, lambda: world.edit(AGENT_LIST, lambda content: content["ResourceReferences"].pop(0)))
+    late = {"Name": "late", "Filename": "/FoundationaLLM.Agent/late.json", "Type": "tool", "Deleted": False}
+    await world.edit(AGENT_LIST, lambda content: content["ResourceReferences"].append(late))
     await world.remove()
     names = [line["Name"] for line in json.loads(await world.read(AGENT_LIST))["ResourceReferences"]]
-    assert names == ["GenericAgentWorkflow", "theirs"]
+    assert names == ["GenericAgentWorkflow", "theirs", "late"], "also what the Management API had not read yet when it wrote its list"
 
 
 async def test_a_list_that_the_platform_is_writing_is_waited_for(world: World) -> None:
@@ -163,6 +170,37 @@ async def test_things_that_were_there_before_are_neither_changed_nor_removed(wor
     await world.remove()
     assert json.loads(await world.read("FoundationaLLM.Configuration/Anthropic.json")) == endpoint
     assert world.stores.secrets["foundationallm-apiendpoints-anthropic-apikey"] == "theirs"
+
+
+async def test_values_kept_together_with_others_come_back_as_they_were(world: World) -> None:
+    """To the letter where nobody wrote them since; otherwise only what is ours goes."""
+    world.profile = world.profile.model_copy(update={"uploads": Uploads(mode="plain-files"), "sandbox": Sandbox(pool_url=OUR_POOL)})
+    compact = json.dumps({"Endpoints": {"Python": [THEIR_POOL], "CSharp": []}}, separators=(",", ":"))
+    world.stores.set(KNOWLEDGE_EXTENSIONS, "md,pdf")
+    world.stores.set(CUSTOM_CONTAINERS, compact)
+    await world.apply()
+    pools = {"Endpoints": {"Python": [OUR_POOL, THEIR_POOL], "CSharp": []}}
+    assert json.loads(world.stores.settings[CUSTOM_CONTAINERS]["value"]) == pools
+    await world.remove()
+    assert [world.stores.settings[key]["value"] for key in (KNOWLEDGE_EXTENSIONS, CUSTOM_CONTAINERS)] == ["md,pdf", compact]
+    await world.apply()
+    world.stores.set(CUSTOM_CONTAINERS, json.dumps(pools, indent=4))
+    assert await world.apply() == [], "another form is not another value"
+    await world.remove()
+    assert json.loads(world.stores.settings[CUSTOM_CONTAINERS]["value"])["Endpoints"]["Python"] == [THEIR_POOL]
+
+
+async def test_a_plain_value_of_others_is_taken_over_only_when_told_to_and_comes_back(world: World) -> None:
+    async with world.deployment() as deployment, world.places() as places:
+        await deployment.plan()
+        entry = AppConfigurationEntry(key="FoundationaLLM:Some:Key", why="a test", value="ours")
+        world.stores.set(entry.key, "theirs")
+        step = EntryStep(places.store, deployment.record, entry, places.vault.address, overwrite=False, force=False)
+        assert [str(leaf) for leaf in (await step.apply()).kept] == ['value: "theirs" -> "ours"']
+        assert (await replace(step, overwrite=True).apply()).act == "change"
+        assert world.stores.settings[entry.key]["value"] == "ours"
+        assert (await step.remove()).note == "back to what it was before"
+        assert world.stores.settings[entry.key]["value"] == "theirs"
 
 
 async def test_a_name_that_something_else_has_is_refused(world: World) -> None:
