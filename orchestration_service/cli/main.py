@@ -54,6 +54,7 @@ async def _run(given: argparse.Namespace) -> int:
 
 
 async def _deploy(given: argparse.Namespace) -> int:
+    logging.getLogger("azure").setLevel(logging.ERROR)  # it tells at length what our errors tell in a line
     deploying = await anyio.to_thread.run_sync(_deploying)
     choices = deploying.Choices(overwrite=given.overwrite, force=given.force, skip_service=given.skip_service)
     return int(await deploying.deploy(given.action, given.profile, choices, removal=given.removal, as_json=given.json))

@@ -10,6 +10,11 @@ RETRIES = 3
 """How often one is tried again."""
 
 
+def first_line(error: AzureError) -> str:
+    """Return what an error says at first, without its full stop; the rest is for developers."""
+    return str(error.message or type(error).__name__).splitlines()[0][:300].rstrip(".")
+
+
 def translated(error: AzureError, place: str, role: str) -> DeploymentError:
     """Return our error for one of Azure's.
 
@@ -18,7 +23,7 @@ def translated(error: AzureError, place: str, role: str) -> DeploymentError:
         place: What was asked, in words, with its address.
         role: Which role whoever asks needs there.
     """
-    said = str(error.message).splitlines()[0][:300] if error.message else type(error).__name__
+    said = first_line(error)
     status = error.status_code if isinstance(error, HttpResponseError) else None
     if status == 403 or (isinstance(error, ClientAuthenticationError) and status is not None):
         return Forbidden(f"{place} refuses this identity ({said}). Give it the role {role}, or sign in as somebody who has it.")

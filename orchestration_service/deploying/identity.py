@@ -10,6 +10,7 @@ from azure.core.credentials_async import AsyncTokenCredential
 from azure.core.exceptions import AzureError
 from azure.identity.aio import DefaultAzureCredential
 
+from orchestration_service.deploying.azure_errors import first_line
 from orchestration_service.deploying.errors import NotSignedIn
 
 _MARGIN_SECONDS = 120.0
@@ -40,10 +41,9 @@ class Token:
             try:
                 self._known = await self._credential.get_token(self.scope)
             except AzureError as error:
-                said = str(error.message).splitlines()[0][:300]
                 raise NotSignedIn(
-                    f"No token for {self.scope!r}: {said}. Sign in with 'az login --scope {self.scope}', or run where there is a managed "
-                    "identity that is admitted there."
+                    f"No token for {self.scope!r}: {first_line(error)}. Sign in with 'az login --scope {self.scope}', or run where there "
+                    "is a managed identity that is admitted there."
                 ) from error
         return self._known.token
 
