@@ -149,6 +149,15 @@ def _put(resource: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
         if not isinstance(resource.get(key), dict):
             resource[key] = {}
         _put(resource[key], tuple(rest), value)
+    if rest and value is None and _is_hollow(resource[key]):
+        del resource[key]
+
+
+def _is_hollow(value: Any) -> bool:
+    """Whether nothing is left in a value: the platform cannot read the shell of a reference."""
+    if isinstance(value, Mapping):
+        return all(_is_hollow(inner) for inner in value.values())
+    return value in (None, [], ())
 
 
 def _put_named(items: list[dict[str, Any]], name: str, path: tuple[str, ...], value: Any) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from orchestration_service.deploying.leaves import changed_since, differences, digests, merged, type_first
+from orchestration_service.deploying.leaves import changed_since, differences, digest, digests, merged, type_first
 
 WRITTEN: dict[str, Any] = {"type": "t", "a": {"x": 1, "y": "old"}, "tools": [{"name": "one", "properties": {"turns": 40}}]}
 
@@ -46,6 +46,16 @@ def test_what_the_portal_wipes_is_nobodys_choice() -> None:
     digested = {path: [known] for path, known in digests(written).items()}
     assert [leaf.is_theirs for leaf in differences(saved, written, digested)] == [False, False]
     assert changed_since(saved, digested) == ()
+
+
+def test_what_is_taken_away_leaves_no_shell() -> None:
+    """An upgrade to another main model: a reference without its object id could not be read any more."""
+    there = {
+        "uses": {"/old": {"object_id": "/old", "properties": {"object_role": "main", "parameters": {}}}, "/his": {"object_id": "/his"}}
+    }
+    wanted = {"uses": {"/new": {"object_id": "/new"}}}
+    written = {f"uses./old.{path}": [digest(value)] for path, value in (("object_id", "/old"), ("properties.object_role", "main"))}
+    assert merged(there, differences(there, wanted, written)) == {"uses": {"/his": {"object_id": "/his"}, "/new": {"object_id": "/new"}}}
 
 
 def test_a_merge_writes_the_chosen_leaves_and_nothing_else() -> None:
