@@ -8,8 +8,11 @@ Once it serves, it prints its address as one line.
 import argparse
 import asyncio
 import os
+import signal
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import uvicorn
@@ -70,7 +73,21 @@ async def _serve(settings: EmbeddedSettings, most: SandboxSize, host: str, port:
 
 
 class _Server(uvicorn.Server):
-    """A server that says where it listens."""
+    """A server that says where it listens, and returns when it is told to stop.
+
+    uvicorn's own raises the signal again at its end, which would kill the process before its sandboxes are closed.
+    """
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -2,6 +2,8 @@
 
 import os
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -90,8 +92,15 @@ async def test_a_size_that_cannot_be_read_is_refused(http: httpx.AsyncClient, he
     assert (answer.status_code, SIZE_HEADER in answer.json()["detail"]) == (400, True)
 
 
-async def test_a_server_of_its_own_has_its_own_bounds_and_real_sandboxes(tmp_path: Path, user: UserIdentity) -> None:
-    """Over a socket, to a process: what is asked for is what the sandbox has, up to what its command line allows."""
+@pytest.fixture
+def runtime() -> Iterator[Path]:
+    """A runtime directory with a short path."""
+    with tempfile.TemporaryDirectory(prefix="run-") as folder:
+        yield Path(folder)
+
+
+async def test_a_server_of_its_own_has_its_own_bounds_and_real_sandboxes(tmp_path: Path, runtime: Path, user: UserIdentity) -> None:
+    """Over a socket, to a process: what is asked for is what the sandbox has, at most what its command line allows. It leaves nothing."""
     words = [
         "-m",
         "context_client.embedded",
@@ -102,7 +111,7 @@ async def test_a_server_of_its_own_has_its_own_bounds_and_real_sandboxes(tmp_pat
         "--largest-sandbox",
         '{"memory_bytes": 4294967296}',
     ]
-    environment = {**os.environ, "CONTEXT_API_KEY": "k"}
+    environment = {**os.environ, "CONTEXT_API_KEY": "k", "XDG_RUNTIME_DIR": str(runtime)}
     async with await anyio.open_process([sys.executable, *words], env=environment, stderr=None) as process:
         assert process.stdout is not None
         url = (await process.stdout.receive()).decode().strip()
@@ -111,7 +120,14 @@ async def test_a_server_of_its_own_has_its_own_bounds_and_real_sandboxes(tmp_pat
             assert await opened(client, user, asked) == asked
             with pytest.raises(InvalidRequest, match=r"16 CPU \(at most 2 CPU\)"):
                 await opened(client, user, SandboxSize(cpus=16))
+        assert _names(runtime)
         process.terminate()
+        assert await process.wait() == 0
+    assert not _names(runtime)
+
+
+def _names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
 
 
 def test_the_usual_size_is_what_the_providers_give() -> None:

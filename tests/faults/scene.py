@@ -20,7 +20,7 @@ from tests.faults.ground import ATTACHED, Ground, mount_small_disk, unmount
 from tests.faults.judging import Verdict, judge
 from tests.faults.poller import Poller, headers_for
 from tests.faults.processes import AGENT, BALLAST, RUNNER, SERVER, alive, below, command, fill, inside, kill, named, newest_sandbox
-from tests.faults.replica import API_KEY, INSTANCE, TURN_SECONDS, Replica, ReplicaSetup, start_replica
+from tests.faults.replica import API_KEY, INSTANCE, Replica, ReplicaSetup, start_replica
 from tests.faults.weather import Weather
 
 ENDS_WITHIN_SECONDS = 120.0
@@ -138,9 +138,7 @@ async def _completion(scene: Scene) -> dict[str, Any]:
         record = await context.upload_conversation_file(
             identity, conversation, "claude-code", ATTACHED, ground.repository, "application/x-tar"
         )
-        body = Caller(ground.http, context, identity, INSTANCE).completion(conversation, "Write three lines.", [record], model="scripted")
-    body["agent"]["workflow"]["properties"]["claude_code"]["sandbox_timeout_seconds"] = int(TURN_SECONDS)  # as much as the replicas allow
-    return body
+        return Caller(ground.http, context, identity, INSTANCE).completion(conversation, "Write three lines.", [record], model="scripted")
 
 
 async def _look_below(scene: Scene) -> None:
