@@ -17,6 +17,7 @@ REST_SECONDS = 60.0
 """How long a model that did not answer is asked after the others only."""
 
 _LEAST_SECONDS = 30.0
+_LONGEST_WAIT_SECONDS = 10.0
 _IN_WORDS: Mapping[str, str] = {
     "rate_limited": "took no more requests",
     "overloaded": "was overloaded",
@@ -98,6 +99,11 @@ class Turnout:
 def share_of(left: float, others: Sequence[RoutedModel]) -> float:
     """Return the seconds one model may take when others could still be asked; all of them for the last one."""
     return left if not others else min(left, max(_LEAST_SECONDS, left / 2))
+
+
+def wait_of(others: Sequence[RoutedModel]) -> float | None:
+    """Return the seconds one model is waited for before it is asked again when others could be asked meanwhile; None for any time."""
+    return _LONGEST_WAIT_SECONDS if others else None
 
 
 def _model_of(body: bytes) -> str:

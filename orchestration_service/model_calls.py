@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from orchestration_service.brokers.call import DeltaListener, ModelAnswer, ModelCall, ModelDelta, Restarted, TextDelta
 from orchestration_service.brokers.route import ModelRoute
-from orchestration_service.fallbacks import REST_SECONDS, Turnout, ends_call, share_of
+from orchestration_service.fallbacks import REST_SECONDS, Turnout, ends_call, share_of, wait_of
 from orchestration_service.letters import ModelReply, ModelRequest
 from orchestration_service.model_routes import RoutedModel
 from orchestration_service.spending import Charge, Spending
@@ -104,7 +104,7 @@ class ModelCalls:
         asked: list[_Asked] = []
         for number, model in enumerate(models, start=1):
             left = max(1.0, self.ends_at - time.monotonic())
-            call = ModelCall(request.body, request.path, version, beta, share_of(left, models[number:]))
+            call = ModelCall(request.body, request.path, version, beta, share_of(left, models[number:]), wait_of(models[number:]))
             self.on_text(None)
             answer = await self.broker.complete(model.route, call, self._show)
             asked.append(_Asked(model, answer))

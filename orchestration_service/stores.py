@@ -58,6 +58,7 @@ def operations_account(settings: Settings) -> CosmosSettings | None:
         blob_key=settings.blob_key,
         blob_container=settings.blob_container,
         create_missing=settings.create_missing_stores,
+        operation_days=settings.operations_kept_days,
     )
 
 

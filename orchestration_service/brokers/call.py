@@ -41,6 +41,8 @@ class ModelCall:
     """Value of the header of that name."""
     deadline_seconds: float = 600.0
     """Time for the whole call, with all attempts and waits."""
+    longest_wait_seconds: float | None = None
+    """The longest wait before another attempt; an upstream that asks for more has failed. None for as long as the deadline allows."""
 
 
 @dataclass(frozen=True)

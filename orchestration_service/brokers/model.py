@@ -181,6 +181,8 @@ class ModelBroker:
         wait = backoff_seconds(progress.attempts, self._dice(), first=self._first_wait_seconds)
         if verdict.wait_seconds is not None:
             wait = max(wait, verdict.wait_seconds)
+        if call.longest_wait_seconds is not None and wait > call.longest_wait_seconds:
+            return None
         left = call.deadline_seconds - (monotonic() - progress.started)
         return wait if wait < left else None
 
