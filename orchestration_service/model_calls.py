@@ -15,7 +15,7 @@ from workflow_schemas.model_stream import error_body
 from workflow_schemas.usage import Usage
 
 _ADVICE: Mapping[str, str] = {
-    "unauthorized": "An administrator has to check the API key of the model's endpoint.",
+    "unauthorized": "An administrator has to check the key or identity of the model's endpoint.",
     "unreachable": "An administrator has to check the address of the model's endpoint.",
     "not_a_model": "An administrator has to check the address of the model's endpoint.",
     "rate_limited": "Try again in a few minutes.",
