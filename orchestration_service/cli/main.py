@@ -48,6 +48,8 @@ async def _run(given: argparse.Namespace) -> int:
         return await templates(given.action, generation=given.generation, out=given.out, profile=given.profile, check=given.check)
     if given.command == "deploy":
         return await _deploy(given)
+    if given.command == "doctor":
+        return await _doctor(given)
     from orchestration_service.cli.serve import serve
 
     return await serve(host=given.host, port=given.port, replica=given.replica)
@@ -55,14 +57,21 @@ async def _run(given: argparse.Namespace) -> int:
 
 async def _deploy(given: argparse.Namespace) -> int:
     logging.getLogger("azure").setLevel(logging.ERROR)  # it tells at length what our errors tell in a line
-    deploying = await anyio.to_thread.run_sync(_deploying)
+    deploying = await anyio.to_thread.run_sync(_with_azure, "orchestration_service.cli.deploy")
     choices = deploying.Choices(overwrite=given.overwrite, force=given.force, skip_service=given.skip_service)
     return int(await deploying.deploy(given.action, given.profile, choices, removal=given.removal, as_json=given.json))
 
 
-def _deploying() -> ModuleType:
+async def _doctor(given: argparse.Namespace) -> int:
+    logging.getLogger("azure").setLevel(logging.ERROR)  # as for deploy
+    examining = await anyio.to_thread.run_sync(_with_azure, "orchestration_service.cli.doctor")
+    asked = examining.Asked(service_url=given.service_url, pool_id=given.pool_id)
+    return int(await examining.doctor(given.profile, asked, as_json=given.json))
+
+
+def _with_azure(command: str) -> ModuleType:
     try:
-        return importlib.import_module("orchestration_service.cli.deploy")
+        return importlib.import_module(command)
     except ModuleNotFoundError as error:
         raise SettingsError(
             f"The packages for Azure are not installed ({error.name!r} is missing). Install the extra 'azure': "
@@ -93,6 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     templates.add_argument("--profile", type=Path, help="TOML or JSON file whose names, provider and settings are to hold")
     templates.add_argument("--check", action="store_true", help="write nothing; fail where the folder holds something else")
     _add_deploy(commands)
+    _add_doctor(commands)
     bench = commands.add_parser("bench", help="speed, as ratios measured in one run")
     bench.add_argument("only", nargs="*", help="names of single measurements")
     bench.add_argument("--json", type=Path, help="file to write the figures to")
@@ -110,6 +120,14 @@ def _add_deploy(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     deploy.add_argument("--skip-service", action="store_true", help="do not look at the service: it cannot be reached from here")
     deploy.add_argument("--removal", action="store_true", help="with plan: what remove would take away")
     deploy.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    doctor = commands.add_parser("doctor", help="examine an installation: what is wrong, and how to put it right; changes nothing")
+    doctor.add_argument("--profile", type=Path, required=True, help="TOML or JSON file it was installed from")
+    doctor.add_argument("--service-url", help="where the service is reached from here, if not at the profile's address")
+    doctor.add_argument("--pool-id", help="Azure resource id of the session pool, for its size, its network and its callers")
+    doctor.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _color() -> bool:

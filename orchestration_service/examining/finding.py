@@ -1,0 +1,78 @@
+"""What an examination tells: kinds of findings, each with why it matters and how to put it right, and what was found."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Group = Literal["keys", "endpoint", "resources", "agent", "models", "sandbox", "roles", "portal", "service", "examination"]
+"""What a finding is about; findings are told in this order."""
+
+GROUP_WORDS: Mapping[Group, str] = {
+    "keys": "Keys",
+    "endpoint": "Endpoint of the service",
+    "resources": "Resources and lists",
+    "agent": "Agent",
+    "models": "Models",
+    "sandbox": "Session pool",
+    "roles": "Roles",
+    "portal": "User Portal",
+    "service": "Service and platform",
+    "examination": "Not examined",
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of finding."""
+
+    code: str
+    """Its name, for scripts; it never changes."""
+
+    group: Group
+    """What it is about."""
+
+    meaning: str
+    """What is wrong, in general."""
+
+    why: str
+    """What comes of it."""
+
+    fix: str
+    """What to do; names in braces are filled in."""
+
+    def seen(self, found: str, **names: str) -> "Finding":
+        """Return a finding of this kind.
+
+        Args:
+            found: What was found, with its names. Never the value of a secret.
+            names: What the fix names.
+        """
+        return Finding(self, found, self.fix.format_map(names))
+
+    @property
+    def fix_in_general(self) -> str:
+        """The fix with capitals for what differs between installations."""
+        return re.sub(r"\{(\w+)\}", lambda name: name[1].upper().replace("_", "-"), self.fix)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is wrong, or was not seen."""
+
+    kind: Kind
+    """What kind it is of."""
+
+    found: str
+    """What was found."""
+
+    fix: str
+    """What to do."""
+
+    explains: frozenset[str] = field(default_factory=frozenset)
+    """Facts that could not be had because of it; they need no finding of their own."""
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether something is wrong; otherwise it was only not seen."""
+        return self.kind.group != "examination"
