@@ -17,11 +17,13 @@ from orchestration_service.brokers.model import ModelBroker
 from orchestration_service.carrying import Carrier
 from orchestration_service.forking import Forks
 from orchestration_service.keeper import Pace, open_keeper, pace_of
+from orchestration_service.model_access import GATEWAY_PATH, ModelAccess
 from orchestration_service.model_routes import ModelRoutes
 from orchestration_service.operations import OperationStore, StatusBoard
 from orchestration_service.pipeline import Pipeline
 from orchestration_service.planning import SandboxLimits
 from orchestration_service.prices import open_prices
+from orchestration_service.routes.model_access import gateway_app
 from orchestration_service.sandboxes import open_sandboxes
 from orchestration_service.security import Doorkeeper
 from orchestration_service.sessions import SessionSettings
@@ -74,6 +76,7 @@ async def open_service(
         store = await stack.enter_async_context(open_store(settings))
         board = await stack.enter_async_context(_board(settings, store))
         waiting = WaitingRoom()
+        access = ModelAccess(instance_id=settings.instance_id, url=settings.model_access_url, key=settings.model_access_secret)
         context, context_app, sandbox = await _open_context(settings, stack, waiting)
         pipeline = Pipeline(
             context=context,
@@ -87,6 +90,7 @@ async def open_service(
             describe_sandbox=lambda: sandbox,
             patience_seconds=pace.patience,
             waiting=waiting,
+            access=access,
         )
         keeper = await stack.enter_async_context(
             open_keeper(
@@ -101,13 +105,19 @@ async def open_service(
         forks = Forks(store, Carrier(context, SessionSettings(language=settings.session_language)))
         doorkeeper = Doorkeeper(instance_id=settings.instance_id, api_key=settings.api_key)
         app = create_app(settings=settings, doorkeeper=doorkeeper, operations=store, board=board, start_turn=keeper.start, forks=forks)
-        if context_app is not None:
-            app.mount(CONTEXT_PATH, context_app)
+        _mount(app, access, context_app)
         yield Service(app, sandbox, doorkeeper, Vitals(store, load=lambda: keeper.load, instance_id=settings.instance_id))
 
 
 def _board(settings: Settings, store: OperationStore) -> StatusBoard:
     return StatusBoard(store, instance_id=settings.instance_id, finished_kept=settings.finished_operations_kept)
+
+
+def _mount(app: FastAPI, access: ModelAccess, context_app: FastAPI | None) -> None:
+    if access.is_offered:
+        app.mount(GATEWAY_PATH, gateway_app(access))
+    if context_app is not None:
+        app.mount(CONTEXT_PATH, context_app)
 
 
 async def _open_context(settings: Settings, stack: AsyncExitStack, waiting: WaitingRoom) -> tuple[ContextClient, FastAPI | None, str]:

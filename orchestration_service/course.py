@@ -9,13 +9,14 @@ from typing import Any
 from orchestration_service.collecting import Collected
 from orchestration_service.journal import Past, fresh
 from orchestration_service.ledger import Ledger
+from orchestration_service.letters import ModelRequest
+from orchestration_service.model_calls import ModelCalls
 from orchestration_service.operations import AcceptedTurn, Conversation, StatusBoard
 from orchestration_service.planning import Planned
 from orchestration_service.progress import Progress
 from orchestration_service.pump import Pump
 from orchestration_service.replay import Replayed
 from orchestration_service.sessions import Session
-from orchestration_service.spending import Spending
 from workflow_schemas.manifest import RunManifest
 from workflow_schemas.receipt import Receipt, StepTime
 from workflow_schemas.usage import Usage
@@ -46,6 +47,8 @@ class Course:
         self.sandbox = ""
         """Marker of the sandbox that still holds what the last turn has left, if there is one: only there may the run start."""
         self.begun_anew = 0
+        self.called_directly: tuple[tuple[ModelRequest, dict[str, Any] | None], ...] = ()
+        """The latest model calls that did not come through the mailbox, with their answers."""
         self._begun = time.monotonic()
         self.seconds_before = 0.0
         self._steps: list[StepTime] = []
@@ -63,6 +66,11 @@ class Course:
     def take_up(self, past: Past, replayed: Replayed | None) -> None:
         """Go on from what earlier owners have recorded, and from what the run has said."""
         self.past, self.replayed = past, replayed
+        if replayed is not None:
+            for note in past.calls:
+                replayed.charges += note.charges
+                replayed.remarks += note.remarks
+                replayed.failure = note.failure or replayed.failure
         self.remarks = past.remarks(len(replayed.waiting) if replayed and replayed.manifest is None else 0)
         self.remarks += past.opened.remarks if past.opened else ()
         if past.started_at is not None:
@@ -82,8 +90,9 @@ class Course:
         finally:
             self._steps.append(StepTime(step=name, seconds=round(time.monotonic() - since, 4)))
 
-    def receipt(self, manifest: RunManifest, collected: Collected, spending: Spending, sandbox: str) -> Receipt:
+    def receipt(self, manifest: RunManifest, collected: Collected, calls: ModelCalls, sandbox: str) -> Receipt:
         """Return the receipt of the turn as it stands."""
+        spending, ways = calls.spending, [way for way, count in calls.ways.items() if count]
         return Receipt(
             operation_id=self.turn.operation.operation_id,
             turn_number=self.turn.operation.turn_number,
@@ -101,6 +110,7 @@ class Course:
             prices=spending.prices,
             seconds=round(self.seconds, 4),
             steps=tuple(self._steps),
+            model_access="mixed" if len(ways) > 1 else (ways or ["mailbox"])[0],
             exchanges=self.session.exchanges,
             mailbox_bytes_in=self.session.bytes_in,
             mailbox_bytes_out=self.session.bytes_out,

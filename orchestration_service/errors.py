@@ -25,6 +25,9 @@ ServiceError
 │   ├── SandboxUnavailable   no sandbox could be had, or it does not answer
 │   ├── SandboxLost          the sandbox was replaced or vanished in the middle of the turn
 │   └── TurnUnreadable       what was stored of a turn that was taken over leads nowhere
+├── GatewayRefusal           a model call at the gateway is not answered
+│   ├── TokenRefused         no token, or one that does not hold (any more)
+│   └── RunElsewhere         the run belongs to another replica, or its owner is changing
 └── SettingsError            the service is configured wrongly; it does not start
 
 The edge (`routes/problems.py`) turns the first two branches into HTTP answers.
@@ -182,6 +185,18 @@ class ConversationChanged(Superseded):
         )
         self.conversation_id = conversation_id
         self.version = version
+
+
+class GatewayRefusal(ServiceError):
+    """A model call is not answered here; the runner that makes it has the mailbox."""
+
+
+class TokenRefused(GatewayRefusal):
+    """The token is missing, was not issued here, is too old, or its run has ended."""
+
+
+class RunElsewhere(GatewayRefusal):
+    """The token may hold, and the run is not worked on by this replica."""
 
 
 class SettingsError(ServiceError):

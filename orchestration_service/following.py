@@ -1,6 +1,7 @@
 """Following a run to its end, whoever began it and whatever its sandbox does."""
 
 import asyncio
+from typing import Any
 
 from orchestration_service.course import Course
 from orchestration_service.errors import SandboxLost
@@ -21,10 +22,15 @@ def seconds_left(course: Course, beyond: float) -> float:
     return max(left, _AT_LEAST_SECONDS) if course.seconds_before else left
 
 
-async def follow(course: Course, pump: Pump) -> RunManifest | None:
+async def follow(course: Course, pump: Pump, model_access: dict[str, Any] | None = None) -> RunManifest | None:
     """Start the run of a turn, or take it up, and follow it to its end; if the sandbox does not keep the deadline, the service does.
 
     A run that was given up before is not worked on any more: it is told to stop, so that what it has is sealed.
+
+    Args:
+        course: The turn.
+        pump: Carries the messages.
+        model_access: What to tell the runner about the gateway for model calls, if there is anything to tell.
 
     Returns:
         How it ended. None when it has never started: it was to be taken up, or is to start in a sandbox that was replaced meanwhile.
@@ -39,6 +45,8 @@ async def follow(course: Course, pump: Pump) -> RunManifest | None:
             await pump.post("start", {"plan": course.planned.plan.model_dump(mode="json")})
         elif not await pump.rejoin():
             return None
+        if model_access is not None and not pump.has_ended:
+            await pump.post("model_access", model_access)
         if course.late and not pump.has_ended:
             await pump.post("stop", {"reason": "interrupted", "detail": "The sandbox did not answer for too long."})
         async with asyncio.timeout(_LATE_SECONDS if course.late else seconds_left(course, _GIVE_UP_AFTER_SECONDS)):

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from orchestration_service.errors import TurnUnreadable
 from orchestration_service.operations import RecordedStep
 from orchestration_service.planning import Continuing
+from orchestration_service.spending import Charge
 from workflow_schemas.plan import Restore
 from workflow_schemas.receipt import Receipt
 
@@ -42,6 +43,17 @@ class Opened(BaseModel):
         return Continuing(agent_session_id=self.agent_session_id, restore=self.restore) if self.goes_on else None
 
 
+class CallNote(BaseModel):
+    """A model call that did not come through the mailbox: what the step `model_call` records."""
+
+    model_config = ConfigDict(frozen=True)
+
+    call_id: str = Field(description="Identifier of the call.")
+    charges: tuple[Charge, ...] = Field((), description="What it used.")
+    remarks: tuple[str, ...] = Field((), description="What the user should know about the models.")
+    failure: str = Field("", description="What was wrong with it, in words for the user.")
+
+
 @dataclass(frozen=True)
 class Past:
     """What earlier owners of a turn have recorded."""
@@ -56,6 +68,8 @@ class Past:
     """The receipt, when the turn was answered and only its end was missing."""
     reached: frozenset[str] = frozenset()
     """The steps reached."""
+    calls: tuple[CallNote, ...] = ()
+    """The model calls that were noted in the journal."""
     places: tuple[str, ...] = ()
     """Where each take-over found the turn."""
 
@@ -87,6 +101,7 @@ def read_past(steps: Sequence[RecordedStep]) -> Past:
     """
     known: dict[str, Any] = {"run_id": uuid.uuid4().hex}
     places: list[str] = []
+    calls: dict[str, CallNote] = {}
     try:
         for step in steps:
             known.setdefault("started_at", step.recorded_at)
@@ -95,6 +110,9 @@ def read_past(steps: Sequence[RecordedStep]) -> Past:
                 known |= {"run_id": str(step.data["run_id"]), "opened": None}
             elif step.step == "run":
                 known["opened"] = Opened.model_validate(step.data)
+            elif step.step == "model_call":
+                note = CallNote.model_validate(step.data)
+                calls.setdefault(note.call_id, note)
             elif step.step == "answer":
                 known["receipt"] = Receipt.model_validate(step.data["receipt"])
             elif step.step == "resume":
@@ -103,4 +121,4 @@ def read_past(steps: Sequence[RecordedStep]) -> Past:
         raise TurnUnreadable(
             "The service was interrupted, and what it had noted about this message cannot be read. Please send the message again."
         ) from error
-    return Past(**known, places=tuple(places))
+    return Past(**known, places=tuple(places), calls=tuple(calls.values()))

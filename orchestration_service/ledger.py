@@ -51,6 +51,10 @@ class Ledger:
         """Add a line to the journal."""
         await self._store.record_step(self._operation_id, step, data, self.claim)
 
+    async def record_call(self, data: dict[str, Any]) -> None:
+        """Add a model call that did not come through the mailbox to the journal; it may stand there twice, under one identifier."""
+        await _patiently(lambda: self._store.record_step(self._operation_id, "model_call", data, self.claim))
+
     async def record_messages(self, run_id: str, direction: Direction, messages: Sequence[tuple[int, str, bytes]]) -> int:
         """Keep mailbox messages; a number that is known stays as it is."""
         return await _patiently(lambda: self._store.record_messages(run_id, direction, messages, self.claim))

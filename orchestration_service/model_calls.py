@@ -1,17 +1,20 @@
 """Answers the model calls of one turn: models, credentials, budget, usage. The sandbox knows none of them."""
 
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from orchestration_service.brokers.call import DeltaListener, ModelAnswer, ModelCall, ModelDelta, Restarted, TextDelta
+from orchestration_service.answer_stream import AnswerStream
+from orchestration_service.brokers.call import DeltaListener, EventListener, ModelAnswer, ModelCall, ModelDelta, Restarted, TextDelta
 from orchestration_service.brokers.route import ModelRoute
 from orchestration_service.fallbacks import REST_SECONDS, Turnout, ends_call, share_of, wait_of
 from orchestration_service.letters import ModelReply, ModelRequest
 from orchestration_service.model_routes import RoutedModel
 from orchestration_service.spending import Charge, Spending
 from workflow_schemas.model_stream import error_body
+from workflow_schemas.properties import ModelWay
 from workflow_schemas.usage import Usage
 
 _ADVICE: Mapping[str, str] = {
@@ -28,7 +31,9 @@ _MOST_REMARKS = 20
 class Broker(Protocol):
     """What is needed of the model broker."""
 
-    async def complete(self, route: ModelRoute, call: ModelCall, on_delta: DeltaListener | None = None) -> ModelAnswer:
+    async def complete(
+        self, route: ModelRoute, call: ModelCall, on_delta: DeltaListener | None = None, on_event: EventListener | None = None
+    ) -> ModelAnswer:
         """Ask the model; a failed model is an answer."""
         ...
 
@@ -69,20 +74,29 @@ class ModelCalls:
     remarks: list[str] = field(default_factory=list)
     """What the user should know about the models, each once."""
 
+    ways: Counter[ModelWay] = field(default_factory=Counter)
+    """How many calls came which way."""
+
     _spent: bool = False
 
-    async def answer(self, request: ModelRequest) -> ModelReply:
-        """Answer one call of the agent's CLI, by the model it is for or by one that takes its place."""
+    async def answer(self, request: ModelRequest, stream: AnswerStream | None = None) -> ModelReply:
+        """Answer one call of the agent's CLI, by the model it is for or by one that takes its place.
+
+        Args:
+            request: The call.
+            stream: Takes the answer while it comes, for a caller that may leave; once something of it is out, nobody else is asked.
+        """
+        self.ways["mailbox" if stream is None else "direct"] += 1
         if self._is_spent():
             return ModelReply(400, error_body("invalid_request_error", "the token budget of this turn is spent"))
         started = time.monotonic()
         candidates = self.models.candidates(request.body)
-        asked = await self._ask(request, candidates)
+        asked = await self._ask(request, candidates, stream)
         told = _told(asked, candidates)
         charges = [self._charge(one, request) for one in asked]
         instead = [text for text in self.models.remarks(candidates, told.model) if text not in self.remarks] if told.answer.ok else []
         notes = self._note(instead, asked)
-        if not told.answer.ok:
+        if not told.answer.ok and not (stream is not None and stream.is_left):
             self.failure = _failures(asked)
         self._report(request, told, time.monotonic() - started, instead)
         if self._is_spent() and not self._spent:
@@ -96,7 +110,7 @@ class ModelCalls:
         answer = told.answer
         return ModelReply(answer.status, answer.message or answer.error or {}, answer.retry_after_seconds, beside)
 
-    async def _ask(self, request: ModelRequest, candidates: Sequence[RoutedModel]) -> list[_Asked]:
+    async def _ask(self, request: ModelRequest, candidates: Sequence[RoutedModel], stream: AnswerStream | None) -> list[_Asked]:
         """Ask one model after the other until one answers, or the main one says something that no other could better."""
         models = self.models.awake_first(candidates, time.monotonic())
         version = request.headers.get("anthropic-version", "2023-06-01")
@@ -106,16 +120,22 @@ class ModelCalls:
             left = max(1.0, self.ends_at - time.monotonic())
             call = ModelCall(request.body, request.path, version, beta, share_of(left, models[number:]), wait_of(models[number:]))
             self.on_text(None)
-            answer = await self.broker.complete(model.route, call, self._show)
+            answer = await self._complete(model, call, stream)
             asked.append(_Asked(model, answer))
             if answer.ok:
                 self.models.wake(model)
                 break
-            if ends_call(answer.reason, is_main=model is self.models.routes.main):
+            if ends_call(answer.reason, is_main=model is self.models.routes.main) or (stream is not None and stream.is_over):
                 break
             rest = max(REST_SECONDS, answer.retry_after_seconds or 0.0) if answer.reason != "refused" else 0.0
             self.models.rest(model, answer.reason, time.monotonic() + rest)
         return asked
+
+    async def _complete(self, model: RoutedModel, call: ModelCall, stream: AnswerStream | None) -> ModelAnswer:
+        if stream is None:
+            return await self.broker.complete(model.route, call, self._show)
+        stream.begin()
+        return await stream.while_wanted(self.broker.complete(model.route, call, self._show, stream))
 
     def _charge(self, one: _Asked, request: ModelRequest) -> Charge:
         answer = one.answer

@@ -7,6 +7,7 @@ missing is done. See docs/decisions/0011.
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -26,6 +27,7 @@ from orchestration_service.journal import Opened, read_past
 from orchestration_service.keeping import keep_turn
 from orchestration_service.ledger import Ledger
 from orchestration_service.letters import ModelReply, ModelRequest, Nonsense
+from orchestration_service.model_access import ModelAccess
 from orchestration_service.model_calls import Broker, ModelCalls
 from orchestration_service.model_routes import ModelRoutes, TurnRoutes
 from orchestration_service.operations import AcceptedTurn, Claim, OperationStore, StatusBoard
@@ -71,6 +73,7 @@ class Pipeline:
         describe_sandbox: Callable[[], str] = lambda: "",
         patience_seconds: float = 45.0,
         waiting: WaitingRoom | None = None,
+        access: ModelAccess | None = None,
     ) -> None:
         self._context = context
         self._store = store
@@ -83,6 +86,7 @@ class Pipeline:
         self._describe_sandbox = describe_sandbox
         self._patience_seconds = patience_seconds
         self._waiting = waiting or WaitingRoom()
+        self._access = access or ModelAccess()
         self._carrier = carrier = Carrier(context, session)
         self._commands = Commands(store, carrier)
         self._user_workspaces = UserWorkspaces(store, carrier)
@@ -197,8 +201,8 @@ class Pipeline:
                     await follower.take_up(past)
                 calls = self._calls(course, follower, routes, past)
                 course.pump = pump = self._pump(course, follower, calls, past)
-                async with course.step("run"):
-                    manifest = await follow(course, pump)
+                async with course.step("run"), self._access.granted(course, calls) as grant:
+                    manifest = await follow(course, pump, grant.body if grant else None)
             if manifest is not None:
                 return manifest, calls
             course.begin_anew()
@@ -232,6 +236,7 @@ class Pipeline:
             on_text=follower.writing,
             on_spent=stop,
             failure=past.failure,
+            ways=Counter({"mailbox": len(past.called), "direct": len(course.past.calls)}),
             remarks=list(dict.fromkeys((*routes.remarks, *past.remarks))),
         )
 
@@ -277,6 +282,7 @@ class Pipeline:
         session = course.session
         if manifest.end_reason == "sandbox_lost":
             course.replayed = await self._replayed(course.run_id)
+            course.replayed.recent.extend(course.called_directly)
             return await salvage(course, self._context, manifest)
 
         async def fetch() -> dict[str, Any]:
@@ -295,7 +301,7 @@ class Pipeline:
         if course.past.receipt is not None and course.past.receipt.end_reason == manifest.end_reason:
             return course.past.receipt
         course.remarks += tuple(calls.remarks)
-        receipt = course.receipt(manifest, collected, calls.spending, self._describe_sandbox())
+        receipt = course.receipt(manifest, collected, calls, self._describe_sandbox())
         await course.ledger.record_step("answer", {"receipt": receipt.model_dump(mode="json")})
         return receipt
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -27,6 +27,7 @@ from workflow_schemas.walls import WallLevel
 
 PREFIX = "CLAUDE_CODE_"
 MIB = 1024 * 1024
+_THIS_MACHINE: Sequence[str] = ("localhost", "127.0.0.1", "[::1]")
 COSMOS_NAME = r"^[^/\\?#]{1,255}$"
 """What Cosmos DB takes as the name of a database or container."""
 
@@ -130,6 +131,13 @@ class Settings(BaseSettings):
     minimum_wall: WallLevel | None = None
     """The weakest wall between agent and runner that any turn may run behind; a workflow may demand more. Not set: any."""
 
+    model_access_url: HttpAddress | None = None
+    """Address of this replica as sandboxes with a network reach it; workflows may then send model calls there. Without one none can."""
+    model_access_key: SecretStr | None = None
+    """Signs the tokens for such calls, 16 bytes or more, the same for all replicas; make one with: openssl rand -hex 32."""
+    model_access_plain_http: bool = False
+    """Whether that address may be http where it is not on this machine: for networks inside a cluster that are trusted."""
+
     anthropic_api_key: HeaderSecret | None = Field(
         default=None, validation_alias=AliasChoices(f"{PREFIX}ANTHROPIC_API_KEY", "ANTHROPIC_API_KEY")
     )
@@ -186,9 +194,7 @@ class Settings(BaseSettings):
             missing = "CONTEXT_API_KEY" if self.context_url else "CONTEXT_URL"
             raise ValueError(f"{PREFIX}{missing} is missing: set both, or neither for the embedded Context API")
         if self.session_language != "Python" and self.is_embedded:
-            raise ValueError(
-                f"{PREFIX}SESSION_LANGUAGE would have no effect: the embedded Context API knows no other. Leave it out"
-            )
+            raise ValueError(f"{PREFIX}SESSION_LANGUAGE would have no effect: the embedded Context API knows no other. Leave it out")
         return self
 
     @model_validator(mode="after")
@@ -212,6 +218,27 @@ class Settings(BaseSettings):
         elif set_here := sorted(name for name in self.model_fields_set if name.startswith("session_pool")):
             names = ", ".join(PREFIX + name.upper() for name in set_here)
             raise ValueError(f"{names} is set, but {PREFIX}SANDBOXES is {self.sandboxes!r}: set it to 'session-pool'")
+        return self
+
+    @model_validator(mode="after")
+    def _model_access_is_sound(self) -> Self:
+        """Refuse an address over which tokens would travel in the clear, or which nobody could reach."""
+        url, key = self.model_access_url, self.model_access_key
+        if url is None:
+            return self
+        address = AnyHttpUrl(url)
+        if address.scheme != "https" and address.host not in _THIS_MACHINE and not self.model_access_plain_http:
+            raise ValueError(
+                f"{PREFIX}MODEL_ACCESS_URL is not https: tokens and prompts would travel in the clear. Use https, or allow it inside a "
+                f"trusted network with {PREFIX}MODEL_ACCESS_PLAIN_HTTP=true"
+            )
+        if self.is_embedded and self.sandboxes != "session-pool":
+            raise ValueError(
+                f"{PREFIX}MODEL_ACCESS_URL would have no effect: {PREFIX}SANDBOXES is {self.sandboxes!r}, and those have no network. "
+                "Leave it out"
+            )
+        if key is not None and len(key.get_secret_value().encode()) < SHORTEST_KEY:
+            raise ValueError(f"{PREFIX}MODEL_ACCESS_KEY is too short: {SHORTEST_KEY} bytes at least, from: openssl rand -hex 32")
         return self
 
     @model_validator(mode="after")
@@ -256,6 +283,11 @@ class Settings(BaseSettings):
             processes=self.sandbox_max_processes,
             disk_bytes=self.sandbox_max_disk_mib * MIB,
         )
+
+    @property
+    def model_access_secret(self) -> bytes | None:
+        """What signs tokens for model calls; None for a key of each process's own."""
+        return self.model_access_key.get_secret_value().encode() if self.model_access_key else None
 
     @property
     def is_embedded(self) -> bool:

@@ -6,6 +6,7 @@ RunnerError
 ├── InputError          the inputs cannot be put into the workspace
 ├── WorkspaceError      the workspace cannot be read or recorded
 ├── AgentError          the agent's process failed
+├── GatewayUnusable     the service's gateway for model calls is not there, or does not take the token
 ├── RunnerUnreachable   no runner answers in this sandbox
 └── SealError           a seal cannot be written, read or restored
 """
@@ -33,6 +34,10 @@ class WorkspaceError(RunnerError):
 
 class AgentError(RunnerError):
     """The agent's process could not start, died, or spoke nonsense."""
+
+
+class GatewayUnusable(RunnerError):
+    """Model calls cannot be sent to the service's gateway; the mailbox carries them."""
 
 
 class RunnerUnreachable(RunnerError):

@@ -45,6 +45,30 @@ class AnswersCalls(Protocol):
         """Answer one request with an HTTP status, the message or error, and the seconds after which a retry makes sense, if known."""
 
 
+@dataclass(frozen=True)
+class DirectAnswer:
+    """The beginning of an answer that did not come through the mailbox."""
+
+    status: int
+    """HTTP status for the CLI."""
+
+    body: dict[str, Any] = field(default_factory=dict)
+    """The error, where it is one."""
+
+    retry_after: float | None = None
+    """Seconds after which a retry makes sense, if known."""
+
+    events: AsyncIterator[bytes] | None = None
+    """The stream, where it is a message."""
+
+
+class AnswersStreams(Protocol):
+    """Who may answer a call while the answer comes."""
+
+    async def ask(self, headers: dict[str, str], body: bytes) -> DirectAnswer | None:
+        """Ask for a stream; None where that is not possible, and the call has to go the usual way."""
+
+
 class ModelCalls:
     """The model calls of one run, as they go through its mailbox."""
 
@@ -108,6 +132,8 @@ class Relay:
 
     def __init__(self) -> None:
         self.calls: AnswersCalls | None = None
+        self.streams: AnswersStreams | None = None
+        """Asked first where the CLI wants a stream."""
         self.ready: Callable[[], Awaitable[None]] | None = None
         """Awaited before an answer is passed on: the agent must not act before the workspace's first snapshot is taken."""
 
@@ -125,15 +151,19 @@ class Relay:
             words = f"the request has {len(body)} bytes and would not reach the model; at most {MAX_BODY_BYTES} bytes do"
             return JSONResponse(_error("request_too_large", words), status_code=413)
         headers = {name: request.headers[name] for name in _HEADERS if name in request.headers}
-        status, answer, retry_after = await calls.call(request.url.path, headers, body)
+        wants_stream = request.url.path == "/v1/messages" and _wants_stream(body)
+        direct = await self.streams.ask(headers, body) if self.streams is not None and wants_stream else None
+        if direct is None:
+            status, answer, retry_after = await calls.call(request.url.path, headers, body)
+            events: AsyncIterator[bytes] | Iterator[bytes] | None = message_to_sse(answer) if status == 200 and wants_stream else None
+        else:
+            status, answer, retry_after, events = direct.status, direct.body, direct.retry_after, direct.events
         if self.ready is not None:
             await self.ready()
-        if status != 200:
-            after = {"retry-after": str(retry_after)} if retry_after is not None else {}
-            return JSONResponse(answer, status_code=status, headers=after)
-        if request.url.path == "/v1/messages" and json.loads(body).get("stream"):
-            return StreamingResponse(message_to_sse(answer), media_type="text/event-stream")
-        return JSONResponse(answer)
+        if events is not None:
+            return StreamingResponse(events, media_type="text/event-stream")
+        after = {"retry-after": str(retry_after)} if status != 200 and retry_after is not None else {}
+        return JSONResponse(answer, status_code=status, headers=after)
 
 
 class _Server(uvicorn.Server):
@@ -170,6 +200,14 @@ async def serve_relay(relay: Relay, places: Places) -> AsyncIterator[None]:
         server.should_exit = True
         server.force_exit = True
         await task
+
+
+def _wants_stream(body: bytes) -> bool:
+    try:
+        asked = json.loads(body)
+    except (ValueError, RecursionError):
+        return False  # whoever answers refuses it
+    return isinstance(asked, dict) and bool(asked.get("stream"))
 
 
 def _error(kind: str, message: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from runner_image.continuing import Continuation, continue_turn
 from runner_image.difference import note_basis
 from runner_image.errors import AgentError, InputError, RunnerError, SealError, WallUnavailable
+from runner_image.gateway import Gateway
 from runner_image.inputs import unpack_inputs
 from runner_image.mailbox import Mailbox
 from runner_image.places import Places
@@ -66,6 +67,7 @@ class Run:
         self._generation = generation
         self._ready = ready
         self._calls = ModelCalls(mailbox)
+        self._gateway = Gateway(self._warn)
         self._events: list[Event] = []
         self._agent: Agent | None = None
         self._stop: tuple[EndReason, str] | None = None
@@ -103,6 +105,7 @@ class Run:
             listener.cancel()
             with suppress(asyncio.CancelledError):
                 await listener
+            await self._gateway.close()
         if self._stop is not None and ended.reason in ("completed", "agent_error"):
             ended.reason, ended.detail = self._stop
         await self._finish()
@@ -113,6 +116,11 @@ class Run:
             numbered = event.model_copy(update={"seq": len(self._events) + 1})
             self._events.append(numbered)
             await self._mailbox.post("event", numbered.model_dump(mode="json"))
+
+    async def _warn(self, text: str) -> None:
+        if text not in self._ended.remarks:
+            self._ended.remarks.append(text)
+            await self.emit(Warned(at=time.time(), message=text))
 
     async def _prepare(self) -> None:
         places = self._places
@@ -157,7 +165,7 @@ class Run:
                 words = " ".join(complaints[-5:])[:500]
                 raise AgentError(f"{error} {words}".strip()) from error
             finally:
-                self._calls.refuse("the run has ended")
+                self._refuse_calls("the run has ended")
 
     async def _accompany(self, agent: "Agent") -> None:
         clock = asyncio.create_task(self._watch_the_clock(agent))
@@ -198,13 +206,14 @@ class Run:
         async def snapshot_taken() -> None:
             await asyncio.wait([base])
 
-        self._relay.calls, self._relay.ready = self._calls, snapshot_taken
+        relay = self._relay
+        relay.calls, relay.streams, relay.ready = self._calls, self._gateway, snapshot_taken
         try:
             yield has_started
         finally:
             has_started.set()
-            if self._relay.calls is self._calls:
-                self._relay.calls = self._relay.ready = None
+            if relay.calls is self._calls:
+                relay.calls = relay.streams = relay.ready = None
             await asyncio.wait([base])
         base.result()
 
@@ -216,7 +225,7 @@ class Run:
         with suppress(RunnerError):
             await agent.say(_WRAP_UP.format(left=left))
         await asyncio.sleep(left)
-        self._calls.refuse("the time of this turn is over")
+        self._refuse_calls("the time of this turn is over")
         await agent.stop("deadline", f"The time limit of {limits.hard_seconds:.0f} s was reached.")
 
     async def _listen(self) -> None:
@@ -226,11 +235,17 @@ class Run:
                 await self._calls.take(message)
             elif message.kind == "say" and self._agent is not None:
                 await self._agent.say(str(message.body.get("text", "")))
+            elif message.kind == "model_access":
+                await self._gateway.take(message.body)
             elif message.kind == "stop":
                 self._stop = (message.body["reason"], str(message.body.get("detail", "")))
-                self._calls.refuse("the run was stopped")
+                self._refuse_calls("the run was stopped")
                 if self._agent is not None:
                     await self._agent.stop(*self._stop)
+
+    def _refuse_calls(self, reason: str) -> None:
+        self._gateway.stop()
+        self._calls.refuse(reason)
 
     async def _finish(self) -> None:
         ended = self._ended

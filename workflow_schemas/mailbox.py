@@ -29,6 +29,9 @@ MAX_FRAME_BYTES = 4 * 1024 * 1024
 MAX_LINE_CHARACTERS = 128 * 1024 * 1024
 """A frame above this length is refused before anything of it is decoded."""
 
+CALL_HEADER = "x-model-call"
+"""Header of the gateway's answers, with the call's identifier; what lacks it is no answer, or comes from somebody in between."""
+
 _MARK = "FLLM1"
 _BASE64_FROM_BYTES = 64 * 1024
 _PRIMER = (
@@ -51,6 +54,7 @@ Kind = Literal[
     "start",  # body: {"plan": TurnPlan}
     "model_answer",  # body: {"call_id", "status", "retry_after"?}, data: compressed message or error, base = the request
     "resend",  # body: {"call_id"}: the base of a request is not known here, send it whole
+    "model_access",  # body: {"url", "token"}: the gateway for model calls from now on; an empty url for the mailbox alone
     "say",  # body: {"text"}: a message for the agent in the middle of its work
     "stop",  # body: {"reason": EndReason, "detail"}: end the run and seal it
     "release",  # body: {}: outputs are collected, the run may be forgotten

@@ -17,6 +17,9 @@ SCHEMA_VERSION = "1"
 TOOLS = ("Read", "Write", "Edit", "Bash", "Grep", "Glob")
 """The tools of the agent that run inside the sandbox."""
 
+ModelWay = Literal["mailbox", "direct"]
+"""How the agent's model calls leave the sandbox."""
+
 PLATFORM_STOP_SECONDS = 1800
 """The platform declares a turn dead after 30 minutes (contract: orchestration §7); a turn must end well before."""
 
@@ -149,6 +152,14 @@ class WorkflowProperties(BaseModel):
         title="Outgoing network",
         description="What the sandbox may reach.",
         examples=[{"mode": "allowlist", "domains": ["docs.python.org"]}],
+        json_schema_extra={"x-group": "Network"},
+    )
+    model_access: ModelWay = Field(
+        "mailbox",
+        title="Way to the model",
+        description="How model calls leave the sandbox. `mailbox`: the service fetches them, the sandbox needs no network. `direct`: the "
+        "sandbox calls the service's gateway with a token of its run; where that is not offered or not reached, the mailbox is used.",
+        examples=["mailbox", "direct"],
         json_schema_extra={"x-group": "Network"},
     )
     github_integration_mode: Literal["none", "github-app", "user-pat"] = Field(

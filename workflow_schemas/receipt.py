@@ -65,6 +65,10 @@ class Receipt(BaseModel):
     prices: str = Field("", description="Where the prices come from, and of which day they are.")
     seconds: float = Field(ge=0, description="Duration of the whole turn.")
     steps: tuple[StepTime, ...] = Field((), description="Duration of each step.")
+    model_access: Literal["mailbox", "direct", "mixed"] = Field(
+        "mailbox",
+        description="How model calls came to the service: through the mailbox, through its gateway, or some each way.",
+    )
     exchanges: int = Field(0, ge=0, description="Exchanges with the sandbox.")
     mailbox_bytes_in: int = Field(0, ge=0, description="Bytes sent into the sandbox through the mailbox.")
     mailbox_bytes_out: int = Field(0, ge=0, description="Bytes received from the sandbox through the mailbox.")

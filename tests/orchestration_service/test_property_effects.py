@@ -65,6 +65,7 @@ EFFECTS: Mapping[str, Effect] = {
     "command_timeout_seconds": Effect(
         60, lambda planned: planned.plan.limits.command_timeout_seconds, 60, "tests/journeys/test_endings.py"
     ),
+    "model_access": Effect("direct", lambda planned: planned.properties.model_access, "direct", "tests/journeys/test_direct_access.py"),
     "model": Effect("claude-other", lambda planned: planned.plan.model, "claude-other"),
     "small_model": Effect("claude-small", lambda planned: planned.plan.small_model, "claude-small"),
     "fallback_models": Effect(

@@ -155,11 +155,28 @@ POOL = {"SANDBOXES": "session-pool", "SESSION_POOLS": POOLS, "SESSION_POOL_KEY":
             {"SANDBOX_MAX_DISK_MIB": "9000", "CONTEXT_URL": "https://context", "CONTEXT_API_KEY": SECRET},
             "from CLAUDE_CODE_CONTEXT_URL",
         ),
+        ({"MODEL_ACCESS_URL": "https://here"}, "CLAUDE_CODE_MODEL_ACCESS_URL would have no effect"),
+        ({**POOL, "MODEL_ACCESS_URL": "http://10.0.0.1:8000"}, "CLAUDE_CODE_MODEL_ACCESS_URL is not https"),
+        ({**POOL, "MODEL_ACCESS_URL": "http://localhost", "MODEL_ACCESS_KEY": "short"}, "CLAUDE_CODE_MODEL_ACCESS_KEY is too short"),
         ({"SANDBOX_MAX_MEMORY_MIB": "100"}, "CLAUDE_CODE_SANDBOX_MAX_MEMORY_MIB: .*256"),
         ({"SANDBOXES": "container", "CONTAINER_ENGINE_URL": "tcp://10.0.0.1:2375"}, "CLAUDE_CODE_CONTAINER_ENGINE_URL: .*pattern"),
     ],
     ids=["kind", "no-pools", "no-key", "short-key", "open", "not-chosen", "elsewhere"]
-    + ["unused-wait", "no-wait", "long-wait", "version", "no-kind", "interpreter", "unkept", "unkept-far", "small", "far-engine"],
+    + [
+        "unused-wait",
+        "no-wait",
+        "long-wait",
+        "version",
+        "no-kind",
+        "interpreter",
+        "unkept",
+        "unkept-far",
+        "no-network",
+        "in-the-clear",
+        "short-signing-key",
+        "small",
+        "far-engine",
+    ],
 )
 def test_a_choice_of_sandboxes_that_is_not_whole_is_refused(environment: pytest.MonkeyPatch, given: dict[str, str], words: str) -> None:
     """Nobody who asked for a pool gets a sandbox on this machine."""
