@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from orchestration_service.forking import Forks
 from orchestration_service.operations import OperationStore, StartTurn, StatusBoard
+from orchestration_service.remarks import Remarks
 from orchestration_service.routes import build_router, openapi, problems, status_route
 from orchestration_service.security import Doorkeeper
 from orchestration_service.settings import Settings
@@ -20,7 +21,14 @@ _KEEP_ALIVE_SECONDS = 120  # above the minute for which clients keep idle connec
 
 
 def create_app(
-    *, settings: Settings, doorkeeper: Doorkeeper, operations: OperationStore, board: StatusBoard, start_turn: StartTurn, forks: Forks
+    *,
+    settings: Settings,
+    doorkeeper: Doorkeeper,
+    operations: OperationStore,
+    board: StatusBoard,
+    start_turn: StartTurn,
+    forks: Forks,
+    remarks: Remarks | None = None,
 ) -> FastAPI:
     """Return the application. The caller keeps what is given open for as long as it serves."""
     app = FastAPI(
@@ -30,7 +38,15 @@ def create_app(
         docs_url=None,  # the pages load scripts from elsewhere
         redoc_url=None,
     )
-    router = build_router(settings=settings, operations=operations, board=board, doorkeeper=doorkeeper, start_turn=start_turn, forks=forks)
+    router = build_router(
+        settings=settings,
+        operations=operations,
+        board=board,
+        doorkeeper=doorkeeper,
+        start_turn=start_turn,
+        forks=forks,
+        remarks=remarks or Remarks(),
+    )
     app.include_router(router)
     app.router.routes.insert(0, status_route(board, doorkeeper))
     problems.install(app)

@@ -16,13 +16,14 @@ from orchestration_service.app import create_app
 from orchestration_service.brokers.model import ModelBroker
 from orchestration_service.carrying import Carrier
 from orchestration_service.forking import Forks
-from orchestration_service.keeper import Pace, open_keeper, pace_of
+from orchestration_service.keeper import Keeper, Pace, open_keeper, pace_of
 from orchestration_service.model_access import GATEWAY_PATH, ModelAccess
 from orchestration_service.model_routes import ModelRoutes
 from orchestration_service.operations import OperationStore, StatusBoard
 from orchestration_service.pipeline import Pipeline
 from orchestration_service.planning import SandboxLimits
 from orchestration_service.prices import open_prices
+from orchestration_service.remarks import ALONE, Remarks
 from orchestration_service.routes.model_access import gateway_app
 from orchestration_service.sandboxes import open_sandboxes
 from orchestration_service.security import Doorkeeper
@@ -51,6 +52,9 @@ class Service:
 
     vitals: Vitals
     """How it is."""
+
+    remarks: Remarks
+    """What it says of itself."""
 
 
 @asynccontextmanager
@@ -102,11 +106,31 @@ async def open_service(
                 kept=timedelta(days=settings.operations_kept_days),
             )
         )
-        forks = Forks(store, Carrier(context, SessionSettings(language=settings.session_language)))
-        doorkeeper = Doorkeeper(instance_id=settings.instance_id, api_key=settings.api_key)
-        app = create_app(settings=settings, doorkeeper=doorkeeper, operations=store, board=board, start_turn=keeper.start, forks=forks)
-        _mount(app, access, context_app)
-        yield Service(app, sandbox, doorkeeper, Vitals(store, load=lambda: keeper.load, instance_id=settings.instance_id))
+        carrier = Carrier(context, SessionSettings(language=settings.session_language))
+        service = _service(settings, store=store, board=board, keeper=keeper, carrier=carrier, sandbox=sandbox)
+        _mount(service.app, access, context_app)
+        yield service
+
+
+def _service(settings: Settings, *, store: OperationStore, board: StatusBoard, keeper: Keeper, carrier: Carrier, sandbox: str) -> Service:
+    doorkeeper, remarks = Doorkeeper(instance_id=settings.instance_id, api_key=settings.api_key), _remarks(settings)
+    app = create_app(
+        settings=settings,
+        doorkeeper=doorkeeper,
+        operations=store,
+        board=board,
+        start_turn=keeper.start,
+        forks=Forks(store, carrier),
+        remarks=remarks,
+    )
+    return Service(app, sandbox, doorkeeper, Vitals(store, load=lambda: keeper.load, instance_id=settings.instance_id), remarks)
+
+
+def _remarks(settings: Settings) -> Remarks:
+    remarks = Remarks()
+    if settings.cosmos_endpoint is None:
+        remarks.say("turns", ALONE)
+    return remarks
 
 
 def _board(settings: Settings, store: OperationStore) -> StatusBoard:

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from orchestration_service.errors import SettingsError
 from orchestration_service.platform_configuration import PlatformConfiguration
 from orchestration_service.platform_keys import key_of
+from orchestration_service.remarks import STORE_AWAY, Remarks
 from orchestration_service.security import Doorkeeper
 from orchestration_service.settings import set_nearby
 
@@ -21,8 +22,18 @@ _EVERY_SECONDS = 30.0
 _log = logging.getLogger(__name__)
 
 
-async def keep_fresh(platform: PlatformConfiguration, doorkeeper: Doorkeeper, *, every_seconds: float = _EVERY_SECONDS) -> None:
-    """Look at the store again and again, until cancelled."""
+async def keep_fresh(
+    platform: PlatformConfiguration, doorkeeper: Doorkeeper, *, remarks: Remarks | None = None, every_seconds: float = _EVERY_SECONDS
+) -> None:
+    """Look at the store again and again, until cancelled.
+
+    Args:
+        platform: The store.
+        doorkeeper: Is told of another key.
+        remarks: Where it is said that the store cannot be read.
+        every_seconds: How often to look.
+    """
+    remarks = remarks or Remarks()
     told = _told(await platform.settings())
     while True:
         await asyncio.sleep(every_seconds)
@@ -31,7 +42,12 @@ async def keep_fresh(platform: PlatformConfiguration, doorkeeper: Doorkeeper, *,
             values = await platform.settings()
         except SettingsError as error:
             _log.warning("The configuration could not be read again; what is in force stays: %s", error)
+            remarks.say("configuration", STORE_AWAY)
             continue
+        if platform.is_away:
+            remarks.say("configuration", STORE_AWAY)
+        else:
+            remarks.withdraw("configuration")
         if (key := values.get("api_key")) and "api_key" not in set_nearby() and doorkeeper.replace_key(SecretStr(key)):
             _log.warning("The service's key was replaced; the one before it is admitted for another hour")
         now = _told(values)

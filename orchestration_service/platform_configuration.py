@@ -53,6 +53,8 @@ class PlatformConfiguration:
     _credential: AsyncTokenCredential
     _stack: AsyncExitStack
     _trusted: str | bool
+    is_away: bool = False
+    """Whether it could not be read when that was last tried."""
     _values: Mapping[str, str | _Reference] = field(default_factory=dict)
     _vaults: dict[str, SecretClient] = field(default_factory=dict)
     _secrets: dict[_Reference, tuple[float, SecretStr]] = field(default_factory=dict)
@@ -94,10 +96,11 @@ class PlatformConfiguration:
 
         What cannot be read is told in the log, and what was read before stays.
         """
-        before = self._values
+        before, self.is_away = self._values, False
         try:
             await self._read()
         except AzureError as error:
+            self.is_away = True
             _log.warning("App Configuration could not be read again; what was read before stays in force: %s", error)
         return self._values != before
 

@@ -10,11 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orchestration_service.api_document import api_part, describe_api
+from orchestration_service.examining.catalogue import findings_part
 from workflow_schemas import export
 from workflow_schemas.tables import renewed
 
 API_DOCUMENT = "api.md"
 """Name of the document about the HTTP API."""
+
+DOCTOR_DOCUMENT = "doctor.md"
+"""Name of the document about the findings of an examination."""
 
 OPENAPI = "openapi.json"
 """Name of the file with the OpenAPI description."""
@@ -32,15 +36,16 @@ def main(words: Sequence[str] | None = None) -> int:
     export.main([str(given.folder), *docs])
     document = describe_api()
     (given.folder / OPENAPI).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    if given.docs and update_api_document(given.docs / API_DOCUMENT):
-        sys.stdout.write(f"updated {given.docs / API_DOCUMENT}\n")
+    for name, part in [(API_DOCUMENT, api_part(document)), (DOCTOR_DOCUMENT, findings_part())] if given.docs else []:
+        if update_document(given.docs / name, part):
+            sys.stdout.write(f"updated {given.docs / name}\n")
     return 0
 
 
-def update_api_document(path: Path) -> bool:
-    """Write the made part of the document about the API anew; tell whether it changed."""
+def update_document(path: Path, part: str) -> bool:
+    """Write the made part of a document anew; tell whether it changed."""
     before = path.read_text(encoding="utf-8")
-    after = renewed(before, api_part(describe_api()))
+    after = renewed(before, part)
     if after != before:
         path.write_text(after, encoding="utf-8")
     return after != before

@@ -1,6 +1,7 @@
 """The service, until it is told to stop: with the embedded platform, or as one replica of a larger installation."""
 
 from contextlib import AsyncExitStack
+from functools import partial
 
 import anyio
 
@@ -11,6 +12,7 @@ from orchestration_service.composition import CONTEXT_PATH, Service, open_servic
 from orchestration_service.configuration import Configuration, open_configuration
 from orchestration_service.errors import SettingsError
 from orchestration_service.model_routes import ModelRoutes
+from orchestration_service.remarks import NO_DRAIN, UNKNOWN_SETTINGS
 from orchestration_service.routes.probes import probe_app
 from orchestration_service.scripted.endpoint import serve as serve_beside
 from orchestration_service.settings import Settings
@@ -40,12 +42,16 @@ async def serve(*, host: str | None, port: int | None, replica: bool = False) ->
         service = await stack.enter_async_context(open_service(settings, routes=routes))
         await _open_probes(service, settings, stack)
         _tell(configuration, service)
+        if configuration.ignored:
+            service.remarks.say("settings", UNKNOWN_SETTINGS)
+        if replica and settings.drain_seconds == 0:
+            service.remarks.say("end", NO_DRAIN)
         server = StoppingServer(server_config(service.app, settings), vitals=service.vitals, drain_seconds=settings.drain_seconds)
         async with anyio.create_task_group() as beside:
             if platform is not None:
                 from orchestration_service.freshness import keep_fresh
 
-                beside.start_soon(keep_fresh, platform, service.doorkeeper)
+                beside.start_soon(partial(keep_fresh, platform, service.doorkeeper, remarks=service.remarks))
             with quick_to_answer():
                 await server.serve()
             beside.cancel_scope.cancel()

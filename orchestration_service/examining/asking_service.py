@@ -70,7 +70,10 @@ async def ask_orchestration(asking: Asking, url: object, instance_id: str) -> An
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         return Missing(what, "There is no endpoint configuration 'OrchestrationAPI' with its address.", _ORCHESTRATION_FIX)
     headers = {"X-USER-IDENTITY": _identity(1)}  # without one it fails as soon as it knows an external orchestrator
-    return await asking.fact(what, asking.get(f"{url.rstrip('/')}/instances/{instance_id}/status", headers), fix=_ORCHESTRATION_FIX)
+    found = await asking.fact(what, asking.get(f"{url.rstrip('/')}/instances/{instance_id}/status", headers), fix=_ORCHESTRATION_FIX)
+    if isinstance(found, Answer) and not isinstance((found.content or {}).get("subordinate_services"), list):
+        return Missing(what, f"Its own status does not tell its orchestrators (status {found.status}).", _ORCHESTRATION_FIX)
+    return found
 
 
 def _identity(groups: int) -> str:

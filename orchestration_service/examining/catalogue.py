@@ -64,6 +64,7 @@ CHECKS: Sequence[Check] = (
     service.clock,
     service.identities,
     service.replicas,
+    service.remarks,
     service.known_to_platform,
 )
 

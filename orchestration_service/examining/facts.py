@@ -13,6 +13,7 @@ from pydantic import SecretStr
 from deployment_templates.profile import Profile
 from deployment_templates.resources.members import PlatformResource, ResourceSet
 from orchestration_service.examining.errors import NotKnown
+from orchestration_service.examining.finding import commands_for
 
 if TYPE_CHECKING:  # it comes with the packages for Azure, which the table of findings does without
     from orchestration_service.deploying.configuration_store import Entry
@@ -153,8 +154,7 @@ class Facts:
     @property
     def commands(self) -> Mapping[str, str]:
         """The commands that put things right."""
-        apply = f"./dev deploy apply --profile {self.profile_path}"
-        return {"apply": apply, "overwrite": f"{apply} --overwrite", "profile": self.profile_path, "instance": self.profile.instance_id}
+        return {**commands_for(self.profile_path), "instance": self.profile.instance_id}
 
     def entry(self, key: str) -> Entry | None:
         """Return an entry of App Configuration, None when there is none."""

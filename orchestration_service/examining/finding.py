@@ -1,6 +1,6 @@
 """What an examination tells: kinds of findings, each with why it matters and how to put it right, and what was found."""
 
-import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -53,7 +53,24 @@ class Kind:
     @property
     def fix_in_general(self) -> str:
         """The fix with capitals for what differs between installations."""
-        return re.sub(r"\{(\w+)\}", lambda name: name[1].upper().replace("_", "-"), self.fix)
+        return self.fix.format_map(_Capitals(commands_for("FILE")))
+
+
+class _Capitals(dict[str, str]):
+    """Names for the fixes in general: those that are not given, in capitals."""
+
+    def __missing__(self, name: str) -> str:
+        return name.upper().replace("_", "-")
+
+
+def commands_for(profile_path: str) -> dict[str, str]:
+    """Return the names of fixes that are commands, and of the profile they take.
+
+    Args:
+        profile_path: File the profile is in.
+    """
+    apply = f"./dev deploy apply --profile {shlex.quote(profile_path)}"
+    return {"apply": apply, "overwrite": f"{apply} --overwrite", "profile": profile_path}
 
 
 @dataclass(frozen=True)

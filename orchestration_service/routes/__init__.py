@@ -10,6 +10,7 @@ from fastapi import APIRouter
 
 from orchestration_service.forking import Forks
 from orchestration_service.operations import OperationStore, StartTurn, StatusBoard
+from orchestration_service.remarks import Remarks
 from orchestration_service.routes import activity, completions, conversations, status
 from orchestration_service.routes.status import status_route
 from orchestration_service.security import Doorkeeper
@@ -26,6 +27,7 @@ def build_router(
     doorkeeper: Doorkeeper,
     start_turn: StartTurn,
     forks: Forks,
+    remarks: Remarks,
 ) -> APIRouter:
     """Return all routes except the poll."""
     router = APIRouter()
@@ -33,5 +35,5 @@ def build_router(
     router.include_router(completions.router(accept, board=board, settings=settings))
     router.include_router(activity.router(operations, board=board, doorkeeper=doorkeeper, keep_alive_seconds=settings.keep_alive_seconds))
     router.include_router(conversations.router(operations, doorkeeper=doorkeeper, forks=forks))
-    router.include_router(status.router(settings, doorkeeper=doorkeeper))
+    router.include_router(status.router(settings, doorkeeper=doorkeeper, remarks=remarks))
     return router

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from orchestration_service.errors import ServiceError
 from orchestration_service.operations import StatusBoard
+from orchestration_service.remarks import Remarks
 from orchestration_service.routes.openapi import STATUS_PATH
 from orchestration_service.routes.problems import documented, refuse
 from orchestration_service.security import Doorkeeper
@@ -50,7 +51,7 @@ class _Poll:
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
 
-def router(settings: Settings, *, doorkeeper: Doorkeeper) -> APIRouter:
+def router(settings: Settings, *, doorkeeper: Doorkeeper, remarks: Remarks) -> APIRouter:
     """Return the routes probes ask; they need no key, since they say nothing a caller could not guess."""
     routes = APIRouter(tags=["status"])
     state = ServiceStatusInfo(instance_name=settings.instance_name, version=service_version())
@@ -72,9 +73,9 @@ def router(settings: Settings, *, doorkeeper: Doorkeeper) -> APIRouter:
         summary="State of the service for an instance",
     )
     async def instance_status(instance_id: Annotated[str, Path(description="Id of the platform instance.")]) -> Response:
-        """Say that the service is up and serves this instance."""
+        """Say that the service is up and serves this instance; and in `message` what whoever looks after it should know."""
         doorkeeper.check_instance(instance_id)
-        answer = state.model_copy(update={"instance_id": settings.instance_id})
+        answer = state.model_copy(update={"instance_id": settings.instance_id, "message": remarks.text})
         return Response(to_wire(answer), media_type="application/json")
 
     return routes

@@ -41,7 +41,7 @@ def test_a_route_is_described_whole(name: str) -> None:
 def test_the_command_writes_the_description_and_the_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
-    for name in ("api.md", "events.md", "properties.md"):
+    for name in ("api.md", "doctor.md", "events.md", "properties.md"):
         (docs / name).write_bytes((DOCS / name).read_bytes())
     (docs / "api.md").write_text((docs / "api.md").read_text().replace("### Problem", "### Trouble"))
     assert main([str(tmp_path / "made"), "--docs", str(docs)]) == 0

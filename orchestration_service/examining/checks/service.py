@@ -5,11 +5,10 @@ from collections.abc import Iterator, Sequence
 from deployment_templates.resources.models import SERVICE_ENDPOINT
 from orchestration_service.examining.facts import Answer, Facts, known
 from orchestration_service.examining.finding import Finding, Kind
+from orchestration_service.remarks import ALONE, NO_DRAIN, STORE_AWAY, UNKNOWN_SETTINGS
 
 MOST_SKEW_SECONDS = 120.0
 """Differences of clocks that tokens and leases stand."""
-SINGLE_STORE = "Turns are kept by this replica alone."
-"""What a service says whose turns no other replica knows."""
 
 NOT_READY = Kind(
     "service-not-ready",
@@ -65,6 +64,30 @@ REPLICAS = Kind(
     "The platform polls through a load balancer: another replica than the one that took a turn says that there is none.",
     "Give all replicas one store (CLAUDE_CODE_COSMOS_ENDPOINT and CLAUDE_CODE_BLOB_ENDPOINT), or run one replica.",
 )
+STORE_UNREACHABLE = Kind(
+    "service-store-away",
+    "service",
+    "The service cannot read App Configuration any more.",
+    "It goes on with what it read before: a key that is changed does not arrive, and its next start fails.",
+    "Let the service reach the store (network, firewall, private endpoint), and its identity have the role 'App Configuration Data "
+    "Reader' there "
+    "and 'Key Vault Secrets User' on the vault; its log names the error. kubectl logs deployment/claude-code-api",
+)
+IGNORED = Kind(
+    "settings-ignored",
+    "service",
+    "App Configuration has settings of the service that it does not know.",
+    "A setting with a slip of the pen has no effect, and the default holds instead.",
+    "The log of the service's start names them, as does ./dev config show: correct or delete these keys below "
+    "FoundationaLLM:APIEndpoints:ClaudeCode:Configuration.",
+)
+DRAIN = Kind(
+    "no-drain",
+    "service",
+    "A replica ends at once when it is told to.",
+    "Load balancers send requests for some seconds to a replica that has gone: each upgrade loses completions.",
+    "Set CLAUDE_CODE_DRAIN_SECONDS to 10 (Helm: shutdown.drainSeconds), and the grace period of the pod to at least 50 seconds more.",
+)
 NOT_RESTARTED = Kind(
     "orchestration-not-restarted",
     "service",
@@ -74,7 +97,19 @@ NOT_RESTARTED = Kind(
     "look into its "
     "log: a failure of that list is only told there.",
 )
-KINDS: Sequence[Kind] = (NOT_READY, STRANGER, INSTANCE, VERSION, CLOCK, IDENTITY, REPLICAS, NOT_RESTARTED)
+KINDS: Sequence[Kind] = (
+    NOT_READY,
+    STRANGER,
+    INSTANCE,
+    VERSION,
+    CLOCK,
+    IDENTITY,
+    REPLICAS,
+    STORE_UNREACHABLE,
+    IGNORED,
+    DRAIN,
+    NOT_RESTARTED,
+)
 
 
 def answers(facts: Facts) -> Iterator[Finding]:
@@ -120,21 +155,25 @@ def replicas(facts: Facts) -> Iterator[Finding]:
     """Every replica knows every turn."""
     said = known(facts.service.replicas)
     names = {str(one.get("instance_name")) for one in said if one.get("instance_name")}
-    if len(names) > 1 and any(SINGLE_STORE in str(one.get("message") or "") for one in said):
+    if len(names) > 1 and any(ALONE in str(one.get("message") or "") for one in said):
         yield REPLICAS.seen(f"The replicas {', '.join(sorted(names))} answered, and say that each keeps its turns for itself.")
 
 
-def known_to_platform(facts: Facts) -> Iterator[Finding]:
-    """The Orchestration API lists it.
+def remarks(facts: Facts) -> Iterator[Finding]:
+    """No replica has anything to complain about."""
+    said = known(facts.service.replicas)
+    for kind, sentence in ((STORE_UNREACHABLE, STORE_AWAY), (IGNORED, UNKNOWN_SETTINGS), (DRAIN, NO_DRAIN)):
+        names = {str(one.get("instance_name")) for one in said if sentence in str(one.get("message") or "")}
+        if names:
+            yield kind.seen(f"{', '.join(sorted(names))} says: {sentence}")
 
-    One that knows an external orchestrator may fail over its own status, which therefore is no finding.
-    """
-    answer = known(facts.orchestration)
-    services = (answer.content or {}).get("subordinate_services")
-    if answer.status == 200 and isinstance(services, list):
-        names = [str(one.get("name")) for one in services if isinstance(one, dict)]
-        if SERVICE_ENDPOINT not in names:
-            yield NOT_RESTARTED.seen(f"The Orchestration API knows {', '.join(names) or 'nobody'}.")
+
+def known_to_platform(facts: Facts) -> Iterator[Finding]:
+    """The Orchestration API lists it."""
+    services = (known(facts.orchestration).content or {}).get("subordinate_services") or ()
+    names = [str(one.get("name")) for one in services if isinstance(one, dict)]
+    if SERVICE_ENDPOINT not in names:
+        yield NOT_RESTARTED.seen(f"The Orchestration API knows {', '.join(names) or 'nobody'}.")
 
 
 def _own_words(answer: Answer, name: str) -> str:

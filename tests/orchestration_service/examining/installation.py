@@ -74,14 +74,18 @@ class Installation:
     etags: dict[str, str]
     asked: Asked
 
-    async def examine(self) -> list[Finding]:
-        """Run the examination; it must not have written anything."""
+    async def remember(self) -> None:
+        """Tell the places that remember what state they are in."""
         world, places = self.world, self.sources.places
         blobs = [f"{one.name}{(one.content_settings.content_md5 or b'').hex()}" async for one in world.container.list_blobs()]
         memory = [repr(world.api.memory), world.api.forbidden, repr(world.api.assignments)]
         states = (repr([blobs, *memory]), repr(world.stores.settings), repr(world.stores.secrets), repr(blobs))
         for place, state in zip((places.api, places.store, places.vault, places.blobs), states, strict=True):
             place.state = state  # type: ignore[attr-defined]  # each remembers
+
+    async def examine(self) -> list[Finding]:
+        """Run the examination; it must not have written anything."""
+        await self.remember()
         self.world.faults.writes.clear()
         found = await examine(self.sources, self.profile, self.asked, profile_path="west.toml")
         assert self.world.faults.writes == []

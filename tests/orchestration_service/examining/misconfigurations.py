@@ -8,6 +8,7 @@ from typing import Any
 
 from deployment_templates.profile import Uploads
 from deployment_templates.resources.configuration import CUSTOM_CONTAINERS, FEATURED_AGENTS, KNOWLEDGE_EXTENSIONS, SESSION_LANGUAGE
+from orchestration_service.remarks import ALONE, NO_DRAIN, STORE_AWAY, UNKNOWN_SETTINGS
 from tests.orchestration_service.configuration.store import REFERENCE
 from tests.orchestration_service.deploying.standins.world import INSTANCE, USERS
 from tests.orchestration_service.examining.installation import MODEL_SECRET, SERVICE_SECRET, Installation
@@ -122,6 +123,10 @@ async def key_elsewhere(there: Installation) -> None:
     there.world.stores.set(SERVICE_KEY, json.dumps({"uri": "https://other.vault.azure.net/secrets/langchain"}), REFERENCE)
 
 
+async def broken(there: Installation) -> None:
+    await there.put(PROMPT, b"{'not': 'JSON'}")
+
+
 async def type_last(there: Installation) -> None:
     agent = json.loads(there.blobs[AGENT])
     agent["workflow"] = {**{key: value for key, value in agent["workflow"].items() if key != "type"}, "type": agent["workflow"]["type"]}
@@ -209,7 +214,6 @@ def clock(minutes: int) -> Seed:
 
 
 THEIRS = "https://theirs.dynamicsessions.io"
-ALONE = "Turns are kept by this replica alone."
 
 FAULTS: Sequence[tuple[str, str, Seed]] = (
     ("secret-missing", "Set DEPLOY_ANTHROPIC_APIKEY", no_key_yet),
@@ -238,6 +242,7 @@ FAULTS: Sequence[tuple[str, str, Seed]] = (
         setting(ENDPOINT, "url_exceptions", value=[{"user_principal_name": "ann@contoso.com", "url": "http://localhost", "enabled": True}]),
     ),
     ("resource-missing", "deploy apply --profile west.toml", gone(PROMPT)),
+    ("resource-broken", PROMPT, broken),
     ("type-not-first", AGENT, type_last),
     ("reference-missing", AGENTS, line_of(AGENTS, "ClaudeCodeSettings")),
     ("reference-missing", MODEL.split("/")[0], line_of("FoundationaLLM.AIModel/_resource-references.json", MODEL[23:-5], Deleted=True)),
@@ -286,6 +291,7 @@ FAULTS: Sequence[tuple[str, str, Seed]] = (
     ("featured-empty", FEATURED_AGENTS, entry(FEATURED_AGENTS, "")),
     ("featured-missing", FEATURED_AGENTS, entry(FEATURED_AGENTS, "FoundationaLLM,claude")),
     ("service-not-ready", "log of the service", around(status=503)),
+    ("service-instance", f"set CLAUDE_CODE_INSTANCE_ID to {INSTANCE}", around(refused=INSTANCE)),
     ("service-stranger", "service.url", around(told={"name": "LangChainAPI"})),
     ("service-version", "deploy apply", around(told={"version": "0.0.1"})),
     ("clock-skew", "Synchronise", clock(minutes=10)),
@@ -295,6 +301,9 @@ FAULTS: Sequence[tuple[str, str, Seed]] = (
         "CLAUDE_CODE_COSMOS_ENDPOINT",
         around(replicas=[{"instance_name": name, "message": ALONE} for name in "ab"]),
     ),
+    ("service-store-away", "App Configuration Data Reader", around(told={"message": STORE_AWAY})),
+    ("settings-ignored", "./dev config show", around(told={"message": f"{ALONE} {UNKNOWN_SETTINGS}"})),
+    ("no-drain", "CLAUDE_CODE_DRAIN_SECONDS", around(told={"message": NO_DRAIN})),
     ("orchestration-not-restarted", "rollout restart deployment/orchestration-api", around(orchestrators=["LangChain"])),
 )
 """Each of them with an installation that is well otherwise."""

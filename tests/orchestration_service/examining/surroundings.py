@@ -55,6 +55,8 @@ class Surroundings:
     """What replicas say of themselves, in turn."""
     date: str = ""
     """The `Date` of the ingress, in place of the right one."""
+    refused: str = ""
+    """An instance that the service does not serve."""
     key: str = ""
     """A key that the ingress adds."""
     header_bytes: int = 64 * 1024
@@ -67,6 +69,8 @@ class Surroundings:
     pool: dict[str, Any] = field(default_factory=dict)
     callers: list[str] = field(default_factory=lambda: ["the-context-api"])
     asked: int = 0
+    seen: list[str] = field(default_factory=list)
+    """Headers of each request."""
     known: dict[str, httpx.Response] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -88,6 +92,7 @@ class Surroundings:
         if sum(len(name) + len(value) for name, value in request.headers.items()) > self.header_bytes:
             return Response(status_code=431)
         assert request.method == "GET", "an examination changes nothing"
+        self.seen.append(repr(request.headers.items()))
         answer = await self._passed(request)
         content, status = answer.content, answer.status_code
         if request.url.path.endswith("status") and "async-completions" not in request.url.path:
@@ -95,6 +100,8 @@ class Surroundings:
             self.asked += 1
             content = json.dumps({**answer.json(), **self.told, **replica}).encode()
             status = self.status if self.status != 200 else status
+            if self.refused and self.refused in request.url.path:
+                content, status = b"{}", 403
         kept = {"content-type": answer.headers["content-type"], "date": self.date or format_datetime(datetime.now(UTC), usegmt=True)}
         return Response(content, status, headers=kept)
 

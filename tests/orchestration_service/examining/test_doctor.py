@@ -1,12 +1,26 @@
 """Each misconfiguration of an installation is found, alone, with the way to put it right."""
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from deployment_templates.profile import Profile
+from orchestration_service.cli.doctor import doctor
+from orchestration_service.cli.main import main
+from orchestration_service.examining.catalogue import CHECKS, KINDS, findings_part
+from orchestration_service.examining.sources import Asked, Sources
 from tests.emulators.servers import Emulator
+from tests.orchestration_service.deploying.standins.world import ANTHROPIC_KEY
 from tests.orchestration_service.examining.installation import Installation, open_installation
-from tests.orchestration_service.examining.misconfigurations import FAULTS, Seed
+from tests.orchestration_service.examining.misconfigurations import ENDPOINT, FAULTS, MODEL_KEY, Seed, setting
+from tests.orchestration_service.serving import KEY
+from workflow_schemas.tables import renewed
+
+IN_CLEAR = "sk-ant-left-in-the-clear"
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]  # the first test may have to install the emulator
 
@@ -27,8 +41,34 @@ async def there(whole: Installation) -> AsyncIterator[Installation]:
     await whole.heal()
 
 
-async def test_nothing_is_wrong_with_a_healthy_installation(there: Installation) -> None:
+Command = Callable[..., Awaitable[int]]
+
+
+@pytest.fixture
+def command(there: Installation, tmp_path: Path) -> Command:
+    """The command, with the profile of the installation in a file."""
+    path = tmp_path / "west.json"
+    content = there.profile.model_dump(mode="json", exclude_unset=True)
+    content["platform"]["storage_url"] = str(there.profile.platform.storage_url).removesuffix("/devstoreaccount1")
+    path.write_text(json.dumps(content))
+
+    @asynccontextmanager
+    async def sources(_: Profile) -> AsyncIterator[Sources]:
+        yield there.sources
+
+    async def run(**chosen: Any) -> int:
+        await there.remember()
+        return await doctor(path, there.asked, sources=sources, **chosen)
+
+    return run
+
+
+async def test_nothing_is_wrong_with_a_healthy_installation(
+    there: Installation, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert await there.examine() == []
+    assert await command() == 0
+    assert capsys.readouterr().out == f"Nothing is wrong: {len(CHECKS)} checks.\n"
 
 
 @pytest.mark.parametrize(("code", "words", "seed"), FAULTS, ids=[f"{code}-{place}" for place, (code, _, _) in enumerate(FAULTS)])
@@ -37,3 +77,66 @@ async def test_one_fault_is_one_finding_with_its_fix(there: Installation, code: 
     found = await there.examine()
     assert [finding.kind.code for finding in found] == [code], "\n".join(f"{one.kind.code}: {one.found}" for one in found)
     assert words in found[0].fix
+
+
+async def test_faults_are_told_with_why_and_fix_and_without_secrets(
+    there: Installation, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there.world.stores.set(MODEL_KEY, IN_CLEAR)
+    await setting(ENDPOINT, "category", value="Orchestration")(there)
+    there.asked = Asked()
+    assert [await command(), await command(as_json=True)] == [1, 1]
+    text, document = capsys.readouterr().out.split("2 to put right, 2 not examined.\n")
+    for words in ("Keys\n", "  entry-in-clear: ", "  endpoint-category: The category is 'Orchestration'.", "    Why: ", "    Fix: "):
+        assert words in text
+    told = json.loads(document)
+    assert (told["checks"], told["faults"]) == (len(CHECKS), 2)
+    assert [one["code"] for one in told["findings"]] == ["entry-in-clear", "endpoint-category", "not-examined", "not-examined"]
+    assert all("--pool-id" in one["fix"] for one in told["findings"][2:])
+    assert not [secret for secret in (KEY, ANTHROPIC_KEY, IN_CLEAR) if secret in text + document]
+
+
+async def test_what_cannot_be_seen_is_said_and_is_not_taken_for_well(there: Installation, command: Command) -> None:
+    """One place after the other is out of reach: each is told once, whatever depends on it, and nothing else is."""
+    there.asked = Asked(service_url="http://127.0.0.1:9", pool_id="/subscriptions/nobody/s")
+    there.world.api.forbidden = "/FoundationaLLM.Agent/"
+    there.around.orchestration_status, there.around.pool_status = 500, 403
+    found = await there.examine()
+    assert {finding.kind.code for finding in found} == {"not-examined"}
+    told = "\n".join(f"{finding.found} {finding.fix}" for finding in found)
+    for words in (
+        "The service at 'http://127.0.0.1:9'",
+        "--service-url",
+        "list of FoundationaLLM.Agent/workflows",
+        "az login",
+        "A sandbox in",
+    ):
+        assert words in told
+    assert len(found) == len({finding.found for finding in found}) == 6
+    assert await command() == 2
+
+
+async def test_the_key_is_shown_to_the_service_alone(there: Installation) -> None:
+    there.around.told = {"name": "somebody else"}
+    there.around.seen.clear()
+    await there.examine()
+    assert KEY not in "".join(there.around.seen)
+
+
+async def test_another_installations_profile_is_refused(command: Command, there: Installation, capsys: pytest.CaptureFixture[str]) -> None:
+    there.entry("FoundationaLLM:Instance:Id", "another")
+    assert await command() == 2
+    assert "belongs to the instance 'another'" in capsys.readouterr().err
+
+
+def test_without_a_profile_nothing_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--profile", str(tmp_path / "none.toml")]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_every_kind_of_finding_has_a_fault_and_a_place_in_the_document() -> None:
+    document = (Path(__file__).parents[3] / "docs" / "doctor.md").read_text(encoding="utf-8")
+    assert renewed(document, findings_part()) == document, "run: ./dev schemas --docs docs"
+    codes = [kind.code for kind in KINDS]
+    assert len(codes) == len(set(codes))
+    assert {code for code, _, _ in FAULTS} == set(codes) - {"not-examined"}
