@@ -43,7 +43,7 @@ _PR_SET_PDEATHSIG = 1
 def forking() -> ForkServerContext:
     """Processes forked from a clean one in which the service is imported already."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.faults.suite"])
+    context.set_forkserver_preload(["tests.faults.suite", "orchestration_service.brokers.clients"])
     return context
 
 
