@@ -23,7 +23,7 @@ from orchestration_service.operations import OperationStore, StatusBoard
 from orchestration_service.pipeline import Pipeline
 from orchestration_service.planning import SandboxLimits
 from orchestration_service.prices import open_prices
-from orchestration_service.remarks import ALONE, Remarks
+from orchestration_service.remarks import ALONE, OWN_SANDBOXES, Remarks
 from orchestration_service.routes.model_access import gateway_app
 from orchestration_service.sandboxes import open_sandboxes
 from orchestration_service.security import Doorkeeper
@@ -130,6 +130,8 @@ def _remarks(settings: Settings) -> Remarks:
     remarks = Remarks()
     if settings.cosmos_endpoint is None:
         remarks.say("turns", ALONE)
+    if settings.is_embedded:
+        remarks.say("sandboxes", OWN_SANDBOXES)
     return remarks
 
 

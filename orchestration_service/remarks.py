@@ -5,11 +5,13 @@ They go with the service's state for an instance, which asks for no key; so they
 
 from typing import Literal
 
-Topic = Literal["turns", "configuration", "settings", "end"]
+Topic = Literal["turns", "sandboxes", "configuration", "settings", "end"]
 """What a sentence is about; there is one sentence at most for each."""
 
 ALONE = "Turns are kept by this replica alone."
 """No other replica can answer for its turns."""
+OWN_SANDBOXES = "Sandboxes are not those of the platform's Context API."
+"""The platform's entry about session pools is none of its business."""
 STORE_AWAY = "App Configuration could not be read again."
 """Changed keys do not arrive; what was read before stays in force."""
 UNKNOWN_SETTINGS = "App Configuration has settings that this version does not know."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from deployment_templates.profile import Profile
 from deployment_templates.resources.members import PlatformResource, ResourceSet
 from orchestration_service.examining.errors import NotKnown
-from orchestration_service.examining.finding import commands_for
+from orchestration_service.examining.finding import Finding, commands_for
 
 if TYPE_CHECKING:  # it comes with the packages for Azure, which the table of findings does without
     from orchestration_service.deploying.configuration_store import Entry
@@ -202,6 +202,22 @@ def known(fact: T | Missing) -> T:
     if isinstance(fact, Missing):
         raise NotKnown(fact.what, fact.why, fact.fix)
     return fact
+
+
+def each(items: Iterable[T], judged: Callable[[T], Iterator[Finding]]) -> Iterator[Finding]:
+    """Judge things one by one; a fact that is missing about one of them does not keep the others from being judged.
+
+    Raises:
+        NotKnown: One of them could not be judged; raised at the end, for the first.
+    """
+    unknown: NotKnown | None = None
+    for item in items:
+        try:
+            yield from judged(item)
+        except NotKnown as error:
+            unknown = unknown or error
+    if unknown is not None:
+        raise unknown
 
 
 def path_of(object_id: str) -> str | None:

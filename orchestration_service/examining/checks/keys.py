@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
 from deployment_templates.resources.configuration import REFERENCE_CONTENT
+from deployment_templates.resources.members import NeededSecret
 from orchestration_service.deploying.installation import variable_of
-from orchestration_service.examining.facts import Answer, Facts, known
+from orchestration_service.examining.facts import Answer, Facts, each, known
 from orchestration_service.examining.finding import Finding, Kind
 
 SECRET_MISSING = Kind(
@@ -83,7 +84,8 @@ KINDS: Sequence[Kind] = (
 
 def secrets(facts: Facts) -> Iterator[Finding]:
     """Each secret is there, and an entry refers to it; in this order."""
-    for wanted in facts.wanted.secrets:
+
+    def judged(wanted: NeededSecret) -> Iterator[Finding]:
         entry, value = facts.entry(wanted.key), known(facts.secrets[wanted.name])
         names = {**facts.commands, **_names(facts), "secret": wanted.name, "key": wanted.key, "variable": variable_of(wanted.key)}
         if value is None and entry is None:
@@ -95,19 +97,24 @@ def secrets(facts: Facts) -> Iterator[Finding]:
         elif not value.get_secret_value().strip():
             yield SECRET_EMPTY.seen(f"The secret {wanted.name!r} is empty.", **names)
 
+    return each(facts.wanted.secrets, judged)
+
 
 def entries(facts: Facts) -> Iterator[Finding]:
     """Each entry of a secret is a reference, and leads to the installation's own secret."""
-    for wanted in facts.wanted.secrets:
+
+    def judged(wanted: NeededSecret) -> Iterator[Finding]:
         entry = facts.entry(wanted.key)
         if entry is None:
-            continue
+            return
         names = {**facts.commands, "secret": wanted.name, "key": wanted.key}
         address = _address_in(entry.value)
         if address is None or entry.content_type.replace(" ", "") != REFERENCE_CONTENT:
             yield ENTRY_IN_CLEAR.seen(f"The entry {wanted.key!r} is no reference to a secret; its value is not shown.", **names)
         elif not _is_secret_of(address, str(facts.profile.platform.key_vault_url), wanted.name):
             yield ENTRY_ELSEWHERE.seen(f"The entry {wanted.key!r} leads to {address!r}.", **names)
+
+    return each(facts.wanted.secrets, judged)
 
 
 def accepted(facts: Facts) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from typing import Any
 from deployment_templates.resources.members import PlatformResource
 from deployment_templates.values import AGENTS, CONFIGURATION
 from orchestration_service.deploying.leaves import leaves_of
-from orchestration_service.examining.facts import Facts, as_object, known
+from orchestration_service.examining.facts import Facts, as_object, each, known
 from orchestration_service.examining.finding import Finding, Kind
 
 _WORDS: Mapping[str, str] = {
@@ -94,7 +94,8 @@ KINDS: Sequence[Kind] = (MISSING, BROKEN, TYPE_NOT_FIRST, REFERENCE_MISSING, REF
 
 def there(facts: Facts) -> Iterator[Finding]:
     """Each resource has a file that the platform can read."""
-    for member in facts.wanted.resources:
+
+    def judged(member: PlatformResource) -> Iterator[Finding]:
         text, names = known(facts.blobs[member.blob_path]), {**facts.commands, "path": member.blob_path}
         if text is None:
             yield MISSING.seen(f"The {words(member)} is not there.", **names)
@@ -103,25 +104,34 @@ def there(facts: Facts) -> Iterator[Finding]:
         elif late := [place for place in _polymorphic(resource) if next(iter(place[1]), None) != "type"]:
             yield TYPE_NOT_FIRST.seen(f"{late[0][0]} of the {words(member)} begins with {next(iter(late[0][1]), None)!r}.", **names)
 
+    return each(facts.wanted.resources, judged)
+
 
 def listed(facts: Facts) -> Iterator[Finding]:
     """Each resource has its own line in its provider's list."""
-    for member in facts.wanted.resources:
+
+    def judged(member: PlatformResource) -> Iterator[Finding]:
         if known(facts.blobs[member.blob_path]) is None:
-            continue
+            return
         lines = [line for line in facts.lines(member.provider) if line.get("Name") == member.name]
         names = {**facts.commands, "name": member.name, "list": member.reference_path}
         if not lines or all(line.get("Deleted") for line in lines):
             told = "marked as deleted" if lines else "missing"
             yield REFERENCE_MISSING.seen(f"The line of the {words(member)} in {member.reference_path!r} is {told}.", **names)
-        elif any(line.get("Type") != member.reference_type and line.get("Type") in _KNOWN[member.provider] for line in lines):
+        elif any(
+            line.get("Type") != member.reference_type and line.get("Type") in _KNOWN[member.provider] and not line.get("Deleted")
+            for line in lines
+        ):
             kinds = ", ".join(sorted(str(line.get("Type")) for line in lines))
             yield NAME_SHARED.seen(f"{member.name!r} is in {member.reference_path!r} with the type {kinds}.", **names)
+
+    return each(facts.wanted.resources, judged)
 
 
 def lists(facts: Facts) -> Iterator[Finding]:
     """No line of a list stops the whole list, and none is there twice."""
-    for provider in sorted(facts.lists):
+
+    def judged(provider: str) -> Iterator[Finding]:
         lines = facts.lines(provider)
         names = {**facts.commands, "list": f"{provider}/_resource-references.json", "types": ", ".join(sorted(_KNOWN[provider]))}
         for line in lines:
@@ -133,6 +143,8 @@ def lists(facts: Facts) -> Iterator[Finding]:
         for name, count in Counter(str(line.get("Name")) for line in lines if not line.get("Deleted")).items():
             if count > 1:
                 yield NAME_SHARED.seen(f"{name!r} is {count} times in the list of {provider}.", **names, name=name)
+
+    return each(sorted(facts.lists), judged)
 
 
 def shown(facts: Facts) -> Iterator[Finding]:

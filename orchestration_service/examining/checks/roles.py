@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from deployment_templates.resources.members import RoleMember
-from orchestration_service.examining.facts import Facts, known
+from orchestration_service.examining.facts import Facts, each, known
 from orchestration_service.examining.finding import Finding, Kind
 
 _READING = frozenset(
@@ -42,12 +42,15 @@ _KINDS: Mapping[str, Kind] = {"agents": AGENT, "apiEndpointConfigurations": ENDP
 
 def readers(facts: Facts) -> Iterator[Finding]:
     """Everybody who is to have a role has it, or a wider one."""
-    for member in facts.wanted.roles:
+
+    def judged(member: RoleMember) -> Iterator[Finding]:
         given = member.assignment
         if not _has(facts, member):
             place = given.scope.split("/")[-2]
             found = f"The group {given.principal_id!r} lacks the role for which it is said: {given.description}"
             yield _KINDS[place].seen(found, **facts.commands, principal=given.principal_id, role=_word(member), scope=given.scope)
+
+    return each(facts.wanted.roles, judged)
 
 
 def _has(facts: Facts, member: RoleMember) -> bool:

@@ -7,8 +7,9 @@ from typing import Any
 from context_client.sandboxes.health import health_differences
 from deployment_templates.resources.configuration import CUSTOM_CONTAINERS, SESSION_LANGUAGE
 from orchestration_service.examining.asking_pool import endpoints_of
-from orchestration_service.examining.facts import Facts, known
+from orchestration_service.examining.facts import Facts, Missing, known
 from orchestration_service.examining.finding import Finding, Kind
+from orchestration_service.remarks import OWN_SANDBOXES
 
 LEAST_CPU = 0.5
 """Cores below which a turn is not carried; the same as a profile's."""
@@ -104,7 +105,9 @@ KINDS: Sequence[Kind] = (NO_POOL, BROKEN, OTHER_SLOT, NOT_FIRST, CROWDED, LANGUA
 
 
 def slots(facts: Facts) -> Iterator[Finding]:
-    """The platform leads to our pool."""
+    """The platform leads to our pool, where the service takes its sandboxes from there."""
+    if not _is_used(facts):
+        return
     entry, wanted = facts.entry(CUSTOM_CONTAINERS), facts.profile.sandbox
     found = endpoints_of(entry.value) if entry is not None and entry.value.strip() else {}
     names = {**facts.commands, "key": CUSTOM_CONTAINERS, "slot": wanted.slot, "pool": wanted.pool_url or "the pool with our image"}
@@ -137,7 +140,7 @@ def language(facts: Facts) -> Iterator[Finding]:
 
 def size(facts: Facts) -> Iterator[Finding]:
     """A turn fits into a session, and nothing leaves it."""
-    if facts.pool.address is None:
+    if facts.pool.address is None or not _is_used(facts):
         return
     pool, wanted = known(facts.pool.pool), facts.profile.sandbox
     name, group = _place(pool)
@@ -152,7 +155,7 @@ def size(facts: Facts) -> Iterator[Finding]:
 
 def callers(facts: Facts) -> Iterator[Finding]:
     """Somebody may call it."""
-    if facts.pool.address is not None and not known(facts.pool.callers):
+    if facts.pool.address is not None and _is_used(facts) and not known(facts.pool.callers):
         pool = facts.pool.pool
         pool_id = str(pool.get("id")) if isinstance(pool, Mapping) and pool.get("id") else "POOL-ID"
         yield EXECUTOR.seen("No principal has the role 'Azure ContainerApps Session Executor' on the pool.", pool_id=pool_id)
@@ -160,7 +163,7 @@ def callers(facts: Facts) -> Iterator[Finding]:
 
 def image(facts: Facts) -> Iterator[Finding]:
     """Its image is ours, and of the same version as this."""
-    if facts.pool.health is None:
+    if facts.pool.health is None or not _is_used(facts):
         return
     answer = known(facts.pool.health)
     said = answer.content if answer.status == 200 else None
@@ -171,6 +174,13 @@ def image(facts: Facts) -> Iterator[Finding]:
     elif differences := health_differences(said, {"source_digest": facts.pool.own_digest}):
         found = f"A sandbox in {facts.pool.address!r} has the version {str(said.get('version'))[:40]!r}: {differences[0]}."
         yield SKEWED.seen(found, version=facts.own_version)
+
+
+def _is_used(facts: Facts) -> bool:
+    """Whether turns run in the pool of the profile or of the platform: a service with sandboxes of its own says so."""
+    if facts.profile.sandbox.pool_url is not None or isinstance(facts.service.replicas, Missing):
+        return True
+    return not any(OWN_SANDBOXES in str(one.get("message") or "") for one in facts.service.replicas)
 
 
 def _sizes(pool: Mapping[str, Any]) -> list[tuple[float, float]]:

@@ -43,7 +43,8 @@ class Remembering:
     def __init__(self, place: Any, methods: Sequence[str]) -> None:
         self._place, self._methods = place, methods
         self._known: dict[Any, Any] = {}
-        self.state = ""
+        self.state: Callable[[str], object] = str
+        """What is behind the answer for a word."""
 
     def __getattr__(self, name: str) -> Any:
         asked = getattr(self._place, name)
@@ -51,7 +52,7 @@ class Remembering:
             return asked
 
         async def remembered(*words: str) -> Any:
-            key = (self.state, name, words)
+            key = (repr(self.state(words[0])), name, words)
             if key not in self._known:
                 self._known[key] = await asked(*words)
             return self._known[key]
@@ -77,9 +78,15 @@ class Installation:
     async def remember(self) -> None:
         """Tell the places that remember what state they are in."""
         world, places = self.world, self.sources.places
-        blobs = [f"{one.name}{(one.content_settings.content_md5 or b'').hex()}" async for one in world.container.list_blobs()]
-        memory = [repr(world.api.memory), world.api.forbidden, repr(world.api.assignments)]
-        states = (repr([blobs, *memory]), repr(world.stores.settings), repr(world.stores.secrets), repr(blobs))
+        blobs = {one.name: bytes(one.content_settings.content_md5 or b"") async for one in world.container.list_blobs()}
+        memory = repr(world.api.memory)
+
+        def of_api(word: str) -> object:
+            if not word.startswith("FoundationaLLM."):
+                return world.api.forbidden, world.api.assignments
+            return world.api.forbidden, memory, [one for one in blobs.items() if one[0].startswith(word.partition("/")[0])]
+
+        states = (of_api, world.stores.settings.get, world.stores.secrets.get, blobs.get)
         for place, state in zip((places.api, places.store, places.vault, places.blobs), states, strict=True):
             place.state = state  # type: ignore[attr-defined]  # each remembers
 

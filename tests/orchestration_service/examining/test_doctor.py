@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from deployment_templates.profile import Profile
+from deployment_templates.profile import Profile, Sandbox
+from deployment_templates.resources.configuration import CUSTOM_CONTAINERS
 from orchestration_service.cli.doctor import doctor
 from orchestration_service.cli.main import main
 from orchestration_service.examining.catalogue import CHECKS, KINDS, findings_part
 from orchestration_service.examining.sources import Asked, Sources
+from orchestration_service.remarks import OWN_SANDBOXES
 from tests.emulators.servers import Emulator
 from tests.orchestration_service.deploying.standins.world import ANTHROPIC_KEY
 from tests.orchestration_service.examining.installation import Installation, open_installation
@@ -114,6 +116,21 @@ async def test_what_cannot_be_seen_is_said_and_is_not_taken_for_well(there: Inst
         assert words in told
     assert len(found) == len({finding.found for finding in found}) == 6
     assert await command() == 2
+
+
+async def test_one_thing_that_cannot_be_seen_does_not_hide_another(there: Installation) -> None:
+    there.world.api.forbidden = "roleAssignments"
+    there.world.stores.set(MODEL_KEY, "in clear", "")
+    found = await there.examine()
+    assert [finding.kind.code for finding in found] == ["entry-in-clear", "not-examined"]
+
+
+async def test_pools_are_not_judged_where_the_service_has_sandboxes_of_its_own(there: Installation) -> None:
+    there.profile = there.profile.model_copy(update={"sandbox": Sandbox()})
+    there.entry(CUSTOM_CONTAINERS, None)
+    assert [finding.kind.code for finding in await there.examine()] == ["pool-missing"]
+    there.around.told = {"message": OWN_SANDBOXES}
+    assert await there.examine() == []
 
 
 async def test_the_key_is_shown_to_the_service_alone(there: Installation) -> None:
