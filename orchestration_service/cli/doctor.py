@@ -25,7 +25,7 @@ _WIDTH = 110
 
 async def doctor(
     profile_path: Path,
-    asked: Asked,
+    asked: Callable[[], Asked],
     *,
     as_json: bool = False,
     sources: Callable[[Profile], AbstractAsyncContextManager[Sources]] = open_sources,
@@ -34,14 +34,15 @@ async def doctor(
 
     Args:
         profile_path: File with the profile.
-        asked: What the operator says beside it.
+        asked: Gives what the operator says beside it; may refuse it.
         as_json: Print one JSON document instead of sentences.
         sources: Opens whom to ask.
     """
     try:
+        said = asked()
         profile = await anyio.to_thread.run_sync(_profile, profile_path)
         async with sources(profile) as opened:
-            found = await examine(opened, profile, asked, profile_path=str(profile_path))
+            found = await examine(opened, profile, said, profile_path=str(profile_path))
     except DeploymentError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return NOT_SEEN

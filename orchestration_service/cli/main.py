@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -65,7 +66,7 @@ async def _deploy(given: argparse.Namespace) -> int:
 async def _doctor(given: argparse.Namespace) -> int:
     logging.getLogger("azure").setLevel(logging.ERROR)  # as for deploy
     examining = await anyio.to_thread.run_sync(_with_azure, "orchestration_service.cli.doctor")
-    asked = examining.Asked(service_url=given.service_url, pool_id=given.pool_id)
+    asked = partial(examining.Asked, service_url=given.service_url, pool_id=given.pool_id)
     return int(await examining.doctor(given.profile, asked, as_json=given.json))
 
 

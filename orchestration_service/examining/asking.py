@@ -46,7 +46,7 @@ class Asking:
             return Missing(what, f"There was no answer within {FACT_SECONDS:g} seconds.", fix)
         except DeploymentError as error:
             return Missing(what, str(error), fix)
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             return Missing(what, f"There was no answer ({str(error) or type(error).__name__}).", fix)
 
     async def get(self, url: str, headers: Mapping[str, str] | None = None) -> Answer:

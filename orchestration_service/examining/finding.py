@@ -22,6 +22,9 @@ GROUP_WORDS: Mapping[Group, str] = {
 }
 
 
+_MOST_CHARACTERS = 2000
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of finding."""
@@ -48,12 +51,18 @@ class Kind:
             found: What was found, with its names. Never the value of a secret.
             names: What the fix names.
         """
-        return Finding(self, found, self.fix.format_map(names))
+        return Finding(self, _shown(found), _shown(self.fix.format_map(names)))
 
     @property
     def fix_in_general(self) -> str:
         """The fix with capitals for what differs between installations."""
         return self.fix.format_map(_Capitals(commands_for("FILE")))
+
+
+def _shown(text: str) -> str:
+    """A text for a terminal: what was found was written by others, and may be long or hold control characters."""
+    calm = "".join(character if character.isprintable() else " " for character in text)
+    return calm if len(calm) <= _MOST_CHARACTERS else f"{calm[:_MOST_CHARACTERS]}…"
 
 
 class _Capitals(dict[str, str]):

@@ -62,14 +62,14 @@ SETTINGS_GONE = Kind(
     "agent",
     "The agent lacks the tool that carries the settings.",
     "Settings of the profile and models for small tasks and fallbacks are on that tool; without it the defaults hold, and nobody is told.",
-    "Put the tool {tool} back on the agent: {apply}",
+    "Put the tool {tool} back on the agent: {overwrite}",
 )
 SETTINGS_ON_WORKFLOW = Kind(
     "settings-on-workflow",
     "agent",
     "Settings are among the properties of the agent's workflow.",
     "The Management Portal replaces these properties by those of a workflow resource whenever somebody saves the agent.",
-    "Move {settings} to the properties of the tool {tool}, below claude_code; in the profile they are in [workflow]. Then: {apply}",
+    "Give {settings} to the tool {tool} instead: put them into [workflow] of {profile}, then: {overwrite}",
 )
 WIPED = Kind(
     "agent-wiped",
@@ -83,7 +83,7 @@ REFERENCE = Kind(
     "agent",
     "The agent does not refer to its workflow resource.",
     "Properties of the workflow resource do not come with requests, and the Management Portal asks for a workflow at the next save.",
-    "Add {workflow} to workflow.resource_object_ids of the agent: {apply}",
+    "Add {workflow} to workflow.resource_object_ids of the agent: {overwrite}",
 )
 EXPIRED = Kind(
     "agent-expired",
@@ -159,8 +159,13 @@ def settings(facts: Facts) -> Iterator[Finding]:
     if all(one.get("name") != tool for one in tools_of(agent)):
         yield SETTINGS_GONE.seen(f"There is no tool {tool!r} among those of the agent.", **names)
     resource = facts.wanted_resource(facts.wanted.seeded[0]) or {}
+    on_tools = {name for one in tools_of(agent) for name in ((one.get("properties") or {}).get("claude_code") or {})}
     copied, own = resource.get("properties") or {}, _workflow(agent).get("properties") or {}
-    ours = sorted(name for name, value in own.items() if name in WorkflowProperties.model_fields and copied.get(name) != value)
+    ours = sorted(
+        name
+        for name, value in own.items()
+        if name in WorkflowProperties.model_fields and copied.get(name) != value and name not in on_tools
+    )
     if ours:
         yield SETTINGS_ON_WORKFLOW.seen(f"workflow.properties has {', '.join(ours)}.", **names, settings=", ".join(ours))
     history = agent.get("conversation_history_settings") or {}

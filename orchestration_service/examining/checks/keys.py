@@ -15,7 +15,7 @@ SECRET_MISSING = Kind(
     "keys",
     "A secret is not in the key vault, and nothing refers to it yet.",
     "Nobody can open the service or the model provider without it.",
-    "Set {variable} to its value (the service's own key may be left to be made), then: {apply}",
+    "Set {variable} to its value (the service's own key is made where none is given): {apply}",
 )
 ENTRY_BEFORE_SECRET = Kind(
     "entry-before-secret",
@@ -59,7 +59,7 @@ KEY_REFUSED = Kind(
     "keys",
     "The service refuses the key that is in the key vault.",
     "The Orchestration API sends that key and is answered 401: every completion fails at once.",
-    "The service reads its key from App Configuration within a minute, unless CLAUDE_CODE_API_KEY is set for it: take that variable "
+    "The service reads its key from App Configuration within six minutes, unless CLAUDE_CODE_API_KEY is set for it: take that variable "
     "away, "
     "or set it to the value of {secret}, and restart the service. Then restart the Orchestration API if the key was changed.",
 )

@@ -20,7 +20,7 @@ NO_MODEL = Kind(
     "models",
     "The agent has no main model, or more than one.",
     "The platform fails with a null reference before it calls anybody, even though Claude Code chooses its model itself.",
-    "Give the agent {agent} exactly one resource with the role main_model: {apply}; or in the Management Portal: Agents, {agent}, "
+    "Give the agent {agent} exactly one resource with the role main_model: {overwrite}; or in the Management Portal: Agents, {agent}, "
     "Workflow, Main Model.",
 )
 NO_PROMPT = Kind(
@@ -28,7 +28,7 @@ NO_PROMPT = Kind(
     "models",
     "The agent has no main prompt, or more than one.",
     "The platform fails to look it up before it calls anybody.",
-    "Give the agent {agent} exactly one resource with the role main_prompt: {apply}; or in the Management Portal: Agents, {agent}, "
+    "Give the agent {agent} exactly one resource with the role main_prompt: {overwrite}; or in the Management Portal: Agents, {agent}, "
     "Workflow, Main Prompt.",
 )
 UNRESOLVED = Kind(
@@ -36,7 +36,7 @@ UNRESOLVED = Kind(
     "models",
     "The agent's model or prompt, or the endpoint of its model, does not exist.",
     "The platform looks all of them up for each completion, and fails.",
-    "Make {target}, or choose another one for {owner}: {overwrite}",
+    "Make {target}, or choose another one for {owner} in the Management Portal (Agents, Workflow; or Models, Endpoint).",
 )
 PROVIDER = Kind(
     "model-provider",

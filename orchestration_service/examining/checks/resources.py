@@ -36,21 +36,27 @@ MISSING = Kind(
     "Whatever refers to it fails: the agent, or every completion.",
     "Install it again: {apply}",
 )
+FILE_MISSING = Kind(
+    "resource-file-missing",
+    "resources",
+    "A resource is in its provider's list, and has no file.",
+    "The platform fails over it when it loads the resource or lists all of its kind, and cannot write it either.",
+    "Take the line {name} out of {list}, restart the Management API, then: {apply}",
+)
 BROKEN = Kind(
     "resource-broken",
     "resources",
     "The file of a resource is no JSON object.",
     "The platform fails over it when it loads the resource, often together with everything in the same list.",
-    "Take the file {path} out of the container of resources and install it again: {apply}",
+    "Take the file {path} out of the container of resources and its line out of {list}, restart the Management API, then: {apply}",
 )
 TYPE_NOT_FIRST = Kind(
     "type-not-first",
     "resources",
     "A resource, or a workflow within one, does not begin with `type`.",
     "The platform's JSON reader has to see the type first; it fails over the resource otherwise.",
-    "Write {path} again with `type` as the first field: for a workflow or a tool in the file itself, for others by a save in the "
-    "Management "
-    "Portal; then {apply}",
+    "Edit {path} in the container of resources so that `type` comes first, in the workflow too (az storage blob download, then upload). "
+    "Then reset the provider's cache or restart the Management, Core and Orchestration API.",
 )
 REFERENCE_MISSING = Kind(
     "reference-missing",
@@ -72,7 +78,7 @@ NAME_SHARED = Kind(
     "resources",
     "Two resources of a provider have one name.",
     "Agents, workflows, tools and templates share names and files: one of them is loaded as the other.",
-    "Choose another name below [names] in {profile}, or remove the other resource named {name}; then {apply}",
+    "Choose another name below [names] in {profile}, or remove the other resource named {name}, then: {apply}",
 )
 STALE = Kind(
     "cache-stale",
@@ -89,15 +95,27 @@ PLATFORM_ENDPOINT = Kind(
     "Restore the endpoint configuration {name} from the platform's own templates (FoundationaLLM.Configuration/{name}.json and its "
     "line in the list).",
 )
-KINDS: Sequence[Kind] = (MISSING, BROKEN, TYPE_NOT_FIRST, REFERENCE_MISSING, REFERENCE_TYPE, NAME_SHARED, STALE, PLATFORM_ENDPOINT)
+KINDS: Sequence[Kind] = (
+    MISSING,
+    FILE_MISSING,
+    BROKEN,
+    TYPE_NOT_FIRST,
+    REFERENCE_MISSING,
+    REFERENCE_TYPE,
+    NAME_SHARED,
+    STALE,
+    PLATFORM_ENDPOINT,
+)
 
 
 def there(facts: Facts) -> Iterator[Finding]:
     """Each resource has a file that the platform can read."""
 
     def judged(member: PlatformResource) -> Iterator[Finding]:
-        text, names = known(facts.blobs[member.blob_path]), {**facts.commands, "path": member.blob_path}
-        if text is None:
+        text, names = known(facts.blobs[member.blob_path]), {**_names(facts, member), "path": member.blob_path}
+        if text is None and facts.is_listed(member.provider, member.name):
+            yield FILE_MISSING.seen(f"The file {member.blob_path!r} is not there.", **names)
+        elif text is None:
             yield MISSING.seen(f"The {words(member)} is not there.", **names)
         elif (resource := as_object(text)) is None:
             yield BROKEN.seen(f"{member.blob_path!r} is no JSON object.", **names)
@@ -114,7 +132,7 @@ def listed(facts: Facts) -> Iterator[Finding]:
         if known(facts.blobs[member.blob_path]) is None:
             return
         lines = [line for line in facts.lines(member.provider) if line.get("Name") == member.name]
-        names = {**facts.commands, "name": member.name, "list": member.reference_path}
+        names = _names(facts, member)
         if not lines or all(line.get("Deleted") for line in lines):
             told = "marked as deleted" if lines else "missing"
             yield REFERENCE_MISSING.seen(f"The line of the {words(member)} in {member.reference_path!r} is {told}.", **names)
@@ -165,6 +183,10 @@ def platform(facts: Facts) -> Iterator[Finding]:
 def words(member: PlatformResource) -> str:
     """Return what a resource is called."""
     return f"{_WORDS[member.path.rpartition('/')[2]]} {member.name!r}"
+
+
+def _names(facts: Facts, member: PlatformResource) -> dict[str, str]:
+    return {**facts.commands, "name": member.name, "list": member.reference_path}
 
 
 def _polymorphic(resource: Mapping[str, Any]) -> Sequence[tuple[str, Mapping[str, Any]]]:

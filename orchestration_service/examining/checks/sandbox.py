@@ -57,7 +57,7 @@ LANGUAGE = Kind(
     "sandbox",
     "The service asks for another slot than the profile's.",
     "It opens code sessions in the pool of another language, which does not have our image.",
-    "Set the entry {key} to {slot} (with the slot Python it is left out): {overwrite}. Restart the service.",
+    "az appconfig kv set --name STORE --key {key} --value {slot}, and restart the service.",
 )
 SMALL = Kind(
     "pool-small",

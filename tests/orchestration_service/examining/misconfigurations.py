@@ -123,6 +123,11 @@ async def key_elsewhere(there: Installation) -> None:
     there.world.stores.set(SERVICE_KEY, json.dumps({"uri": "https://other.vault.azure.net/secrets/langchain"}), REFERENCE)
 
 
+async def never_there(there: Installation) -> None:
+    await gone(PROMPT)(there)
+    await line_of("FoundationaLLM.Prompt/_resource-references.json", "claude-code-system")(there)
+
+
 async def broken(there: Installation) -> None:
     await there.put(PROMPT, b"{'not': 'JSON'}")
 
@@ -241,7 +246,8 @@ FAULTS: Sequence[tuple[str, str, Seed]] = (
         "ann@contoso.com",
         setting(ENDPOINT, "url_exceptions", value=[{"user_principal_name": "ann@contoso.com", "url": "http://localhost", "enabled": True}]),
     ),
-    ("resource-missing", "deploy apply --profile west.toml", gone(PROMPT)),
+    ("resource-missing", "deploy apply --profile west.toml", never_there),
+    ("resource-file-missing", "Take the line claude-code-system out", gone(PROMPT)),
     ("resource-broken", PROMPT, broken),
     ("type-not-first", AGENT, type_last),
     ("reference-missing", AGENTS, line_of(AGENTS, "ClaudeCodeSettings")),
@@ -255,7 +261,11 @@ FAULTS: Sequence[tuple[str, str, Seed]] = (
     ("workflow-type", "to generic-agent-workflow", setting(AGENT, "workflow", "type", value="claude-code-agent-workflow")),
     ("workflow-type-other", "to generic-agent-workflow", setting(AGENT, "workflow", "type", value="azure-openai-assistants-workflow")),
     ("settings-gone", "ClaudeCodeSettings", tool_gone),
-    ("settings-on-workflow", "Move max_turns", setting(AGENT, "workflow", "properties", value={"max_turns": 7})),
+    (
+        "settings-on-workflow",
+        "Give max_turns to the tool ClaudeCodeSettings",
+        setting(AGENT, "workflow", "properties", value={"max_turns": 7}),
+    ),
     ("agent-wiped", "deploy apply", saved_in_portal),
     ("workflow-reference-missing", "Add ClaudeCodeAgentWorkflow", without_use("/workflows/")),
     ("agent-expired", "Expiration", expired),

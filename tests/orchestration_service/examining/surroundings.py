@@ -133,6 +133,8 @@ class Surroundings:
         if request.headers.get("authorization") != f"Bearer {AZURE_TOKEN}":
             return Response(status_code=401)
         path = "/" + request.path_params["path"]
+        if not path.startswith(POOL_ID):
+            return Response(status_code=404)
         if path == POOL_ID:
             return JSONResponse({"id": POOL_ID, "properties": self.pool})
         assert path == f"{POOL_ID}/providers/Microsoft.Authorization/roleAssignments"

@@ -1,6 +1,7 @@
 """Each misconfiguration of an installation is found, alone, with the way to put it right."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,11 +15,12 @@ from orchestration_service.cli.doctor import doctor
 from orchestration_service.cli.main import main
 from orchestration_service.examining.catalogue import CHECKS, KINDS, findings_part
 from orchestration_service.examining.sources import Asked, Sources
-from orchestration_service.remarks import OWN_SANDBOXES
+from orchestration_service.remarks import OWN_SANDBOXES, STORE_AWAY
 from tests.emulators.servers import Emulator
 from tests.orchestration_service.deploying.standins.world import ANTHROPIC_KEY
 from tests.orchestration_service.examining.installation import Installation, open_installation
 from tests.orchestration_service.examining.misconfigurations import ENDPOINT, FAULTS, MODEL_KEY, Seed, setting
+from tests.orchestration_service.examining.surroundings import POOL_ID
 from tests.orchestration_service.serving import KEY
 from workflow_schemas.tables import renewed
 
@@ -60,7 +62,7 @@ def command(there: Installation, tmp_path: Path) -> Command:
 
     async def run(**chosen: Any) -> int:
         await there.remember()
-        return await doctor(path, there.asked, sources=sources, **chosen)
+        return await doctor(path, lambda: there.asked, sources=sources, **chosen)
 
     return run
 
@@ -100,7 +102,7 @@ async def test_faults_are_told_with_why_and_fix_and_without_secrets(
 
 async def test_what_cannot_be_seen_is_said_and_is_not_taken_for_well(there: Installation, command: Command) -> None:
     """One place after the other is out of reach: each is told once, whatever depends on it, and nothing else is."""
-    there.asked = Asked(service_url="http://127.0.0.1:9", pool_id="/subscriptions/nobody/s")
+    there.asked = Asked(service_url="http://127.0.0.1:9", pool_id=POOL_ID.replace("west", "east"))
     there.world.api.forbidden = "/FoundationaLLM.Agent/"
     there.around.orchestration_status, there.around.pool_status = 500, 403
     found = await there.examine()
@@ -133,6 +135,13 @@ async def test_pools_are_not_judged_where_the_service_has_sandboxes_of_its_own(t
     assert await there.examine() == []
 
 
+async def test_what_others_wrote_cannot_play_with_the_terminal(there: Installation) -> None:
+    there.around.told = {"message": STORE_AWAY, "instance_name": "\x1b[2J" + "x" * 9000}
+    (finding,) = await there.examine()
+    assert finding.found.isprintable()
+    assert len(finding.found) < 2100
+
+
 async def test_the_key_is_shown_to_the_service_alone(there: Installation) -> None:
     there.around.told = {"name": "somebody else"}
     there.around.seen.clear()
@@ -146,9 +155,20 @@ async def test_another_installations_profile_is_refused(command: Command, there:
     assert "belongs to the instance 'another'" in capsys.readouterr().err
 
 
-def test_without_a_profile_nothing_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--profile", str(tmp_path / "none.toml")]) == 2
-    assert "cannot be read" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ([], "cannot be read"),
+        (["--service-url", "127.0.0.1:8000"], "give scheme and host only"),
+        (["--pool-id", "claudecodesessions"], "give the pool's resource id"),
+    ],
+    ids=["profile", "address", "pool"],
+)
+def test_what_makes_no_sense_is_refused_before_anybody_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: list[str], words: str
+) -> None:
+    assert main(["doctor", "--profile", str(tmp_path / "none.toml"), *option]) == 2
+    assert words in capsys.readouterr().err
 
 
 def test_every_kind_of_finding_has_a_fault_and_a_place_in_the_document() -> None:
@@ -157,3 +177,16 @@ def test_every_kind_of_finding_has_a_fault_and_a_place_in_the_document() -> None
     codes = [kind.code for kind in KINDS]
     assert len(codes) == len(set(codes))
     assert {code for code, _, _ in FAULTS} == set(codes) - {"not-examined"}
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("code", "words", "seed"), FAULTS, ids=[f"{code}-{place}" for place, (code, _, _) in enumerate(FAULTS)])
+async def test_a_fix_that_is_a_command_is_one(there: Installation, code: str, words: str, seed: Seed) -> None:
+    """Carried out, it leaves nothing to be found; whatever else it says is for people."""
+    await seed(there)
+    (finding,) = await there.examine()
+    if not re.search(r"(?<!then: )\./dev deploy apply", finding.fix):
+        pytest.skip("no command of ours, or one that comes after something else")
+    there.world.profile = there.profile
+    await there.world.apply(overwrite="--overwrite" in finding.fix)
+    assert [f"{one.kind.code}: {one.found}" for one in await there.examine()] == []
