@@ -6,17 +6,15 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import SecretStr
 
 from deployment_templates.profile import Profile
 from deployment_templates.resources.members import PlatformResource, ResourceSet
+from orchestration_service.deploying.configuration_store import Entry
 from orchestration_service.examining.errors import NotKnown
 from orchestration_service.examining.finding import Finding, commands_for
-
-if TYPE_CHECKING:  # it comes with the packages for Azure, which the table of findings does without
-    from orchestration_service.deploying.configuration_store import Entry
 
 T = TypeVar("T")
 Resource = Mapping[str, Any]

@@ -24,6 +24,7 @@ from tests.orchestration_service.examining.surroundings import POOL_ID
 from tests.orchestration_service.serving import KEY
 from workflow_schemas.tables import renewed
 
+DOCUMENT = Path(__file__).parents[3] / "docs" / "doctor.md"
 IN_CLEAR = "sk-ant-left-in-the-clear"
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]  # the first test may have to install the emulator
@@ -49,12 +50,17 @@ Command = Callable[..., Awaitable[int]]
 
 
 @pytest.fixture
-def command(there: Installation, tmp_path: Path) -> Command:
+def west(tmp_path: Path) -> Path:
+    """Where the profile is."""
+    return tmp_path / "west.json"
+
+
+@pytest.fixture
+def command(there: Installation, west: Path) -> Command:
     """The command, with the profile of the installation in a file."""
-    path = tmp_path / "west.json"
     content = there.profile.model_dump(mode="json", exclude_unset=True)
     content["platform"]["storage_url"] = str(there.profile.platform.storage_url).removesuffix("/devstoreaccount1")
-    path.write_text(json.dumps(content))
+    west.write_text(json.dumps(content))
 
     @asynccontextmanager
     async def sources(_: Profile) -> AsyncIterator[Sources]:
@@ -62,7 +68,7 @@ def command(there: Installation, tmp_path: Path) -> Command:
 
     async def run(**chosen: Any) -> int:
         await there.remember()
-        return await doctor(path, lambda: there.asked, sources=sources, **chosen)
+        return await doctor(west, lambda: there.asked, sources=sources, **chosen)
 
     return run
 
@@ -84,7 +90,7 @@ async def test_one_fault_is_one_finding_with_its_fix(there: Installation, code: 
 
 
 async def test_faults_are_told_with_why_and_fix_and_without_secrets(
-    there: Installation, command: Command, capsys: pytest.CaptureFixture[str]
+    there: Installation, command: Command, west: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     there.world.stores.set(MODEL_KEY, IN_CLEAR)
     await setting(ENDPOINT, "category", value="Orchestration")(there)
@@ -93,6 +99,8 @@ async def test_faults_are_told_with_why_and_fix_and_without_secrets(
     text, document = capsys.readouterr().out.split("2 to put right, 2 not examined.\n")
     for words in ("Keys\n", "  entry-in-clear: ", "  endpoint-category: The category is 'Orchestration'.", "    Why: ", "    Fix: "):
         assert words in text
+    shown = re.findall(r"^```text\n(.*?)^```", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)[0]
+    assert " ".join(shown.split()) in " ".join(text.split()).replace(str(west), "west.toml")
     told = json.loads(document)
     assert (told["checks"], told["faults"]) == (len(CHECKS), 2)
     assert [one["code"] for one in told["findings"]] == ["entry-in-clear", "endpoint-category", "not-examined", "not-examined"]
@@ -172,7 +180,7 @@ def test_what_makes_no_sense_is_refused_before_anybody_is_asked(
 
 
 def test_every_kind_of_finding_has_a_fault_and_a_place_in_the_document() -> None:
-    document = (Path(__file__).parents[3] / "docs" / "doctor.md").read_text(encoding="utf-8")
+    document = DOCUMENT.read_text(encoding="utf-8")
     assert renewed(document, findings_part()) == document, "run: ./dev schemas --docs docs"
     codes = [kind.code for kind in KINDS]
     assert len(codes) == len(set(codes))
