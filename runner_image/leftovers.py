@@ -36,14 +36,15 @@ async def _gone_within(seconds: float) -> list[int]:
 
 
 def processes_behind_the_wall() -> list[int]:
-    """Return the living processes behind a wall; a zombie holds nothing and does not count.
+    """Return the living processes behind a wall of this runner; a zombie holds nothing and does not count.
 
-    They are in a process space below this one, or carry more filters of system calls than this process.
+    They are in a process space below this one, or carry more filters of system calls than this process. Where the process space is not
+    the sandbox's own, other people's containers are in such spaces too: there only what descends from this process counts.
     """
-    filters = depth()
+    filters, ours = depth(), None if _space_is_ours() else _descendants()
     found = []
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
+        if entry.name.isdigit() and (ours is None or int(entry.name) in ours):
             with suppress(OSError):
                 lines = (entry / "status").read_text(errors="replace").splitlines()
                 facts = dict(line.split(":", 1) for line in lines if ":" in line)
@@ -51,3 +52,23 @@ def processes_behind_the_wall() -> list[int]:
                 if is_below and facts.get("State", "").split()[:1] != ["Z"]:
                     found.append(int(entry.name))
     return found
+
+
+def _space_is_ours() -> bool:
+    """Whether the first process here is that of a sandbox: bubblewrap or an init, with the server's name among its words."""
+    with suppress(OSError):
+        return b"runner_image.server" in Path("/proc/1/cmdline").read_bytes()
+    return False
+
+
+def _descendants() -> frozenset[int]:
+    """The processes started by this one, and by those."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError, ValueError, IndexError):
+                parents[int(entry.name)] = int((entry / "stat").read_bytes().rpartition(b")")[2].split()[1])
+    found = {os.getpid()}
+    while fresh := {process for process, parent in parents.items() if parent in found} - found:
+        found |= fresh
+    return frozenset(found - {os.getpid()})

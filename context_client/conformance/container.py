@@ -8,6 +8,7 @@ in use. By address: `python -m context_client.conformance.container --url http:/
 import argparse
 import json
 import sys
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
@@ -126,10 +127,11 @@ async def captures_subprocesses(client: httpx.AsyncClient) -> None:
 
 
 async def does_not_wait_for_what_is_left_behind(client: httpx.AsyncClient) -> None:
-    """A background process holds no answer up, even with the output open: it still runs when the answer is there."""
-    detail = await execute(client, "import subprocess\nprint(subprocess.Popen(['sleep', '300']).pid)")
-    seen = await execute(client, f"import os\nos.kill({int(detail['output'])}, 9)")
-    assert not seen["error"], f"the answer waited for a background process: {seen}"
+    """A background process holds no answer up, even with the output open; whether it goes on is the server's choice."""
+    started = time.monotonic()
+    detail = await execute(client, "import subprocess\nsubprocess.Popen(['sleep', '90'])\nprint('gone')")
+    assert detail["output"] == "gone\n", detail
+    assert time.monotonic() - started < 90 / 2, "the answer waited for a background process"
 
 
 async def runs_many_at_once(client: httpx.AsyncClient) -> None:

@@ -138,7 +138,7 @@ async def test_a_stranger_is_turned_away(stage: Stage, headers: dict[str, str], 
 
 async def test_settings_that_make_no_sense_are_named_and_the_turn_goes_on(stage: Stage) -> None:
     """Once, in the answer itself, each with its name and with what is in force; the rest of the answer is as ever."""
-    wrong = {
+    wrong: dict[str, Any] = {
         "max_turns": "many",
         "maxOutputBytes": 5000,
         "egress_policy": {"domains": ["docs.example.com"]},
