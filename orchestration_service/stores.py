@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 OPERATIONS_FILE = "operations.sqlite"
+_ANSWERS_KEPT_DAYS = 30
+"""How long Cosmos DB keeps operations and their answers at least; SQLite keeps them for good."""
 
 
 @asynccontextmanager
@@ -58,7 +60,7 @@ def operations_account(settings: Settings) -> CosmosSettings | None:
         blob_key=settings.blob_key,
         blob_container=settings.blob_container,
         create_missing=settings.create_missing_stores,
-        operation_days=settings.operations_kept_days,
+        operation_days=max(settings.operations_kept_days, _ANSWERS_KEPT_DAYS),
     )
 
 

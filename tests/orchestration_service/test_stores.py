@@ -73,7 +73,7 @@ async def test_cosmos_with_a_state_api_keeps_what_the_port_promises(accounts: di
 
 
 def test_every_name_reaches_the_adapters(accounts: dict[str, Any], tmp_path: Path) -> None:
-    settings = chosen(tmp_path, **accounts, cosmos_container="Mine", cosmos_context_container="Files", operations_kept_days=7)
+    settings = chosen(tmp_path, **accounts, cosmos_container="Mine", cosmos_context_container="Files", operations_kept_days=70)
     operations, context = operations_account(settings), context_account(settings)
     assert operations is not None
     assert context is not None
@@ -83,7 +83,7 @@ def test_every_name_reaches_the_adapters(accounts: dict[str, Any], tmp_path: Pat
         settings.blob_container,
     )
     assert (context.database, context.container, context.create_missing) == (settings.cosmos_database, "Files", False)
-    assert operations.operation_days == 7
+    assert operations.operation_days == 70
     assert (operations.key, context.blob_key) == (settings.cosmos_key, settings.blob_key)
 
 
