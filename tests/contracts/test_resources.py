@@ -18,6 +18,7 @@ from context_client.identity import UserIdentity
 from orchestration_service.brokers.route import ModelParameters
 from orchestration_service.model_routes import ModelRoutes
 from orchestration_service.planning import Planned, SandboxLimits, make_plan
+from orchestration_service.remarks import Remarks
 from orchestration_service.routes import status
 from orchestration_service.security import API_KEY_HEADER, Doorkeeper
 from orchestration_service.sessions import SessionSettings
@@ -215,7 +216,8 @@ async def test_the_service_is_what_its_endpoint_says(name: str) -> None:
     settings = Settings(instance_id=INSTANCE, api_key=SecretStr("the-key-of-the-service"), _env_file=None)
     assert settings.sync_timeout_seconds < endpoint["timeout_seconds"] == PLATFORM_STOP_SECONDS
     app = FastAPI()
-    app.include_router(status.router(settings, doorkeeper=Doorkeeper(instance_id=INSTANCE, api_key=settings.api_key)))
+    doorkeeper = Doorkeeper(instance_id=INSTANCE, api_key=settings.api_key)
+    app.include_router(status.router(settings, doorkeeper=doorkeeper, remarks=Remarks()))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://service") as client:
         answer = await client.get(endpoint["status_endpoint"])
     assert (answer.status_code, answer.json()["name"]) == (200, endpoint["name"])
