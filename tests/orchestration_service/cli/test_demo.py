@@ -10,6 +10,7 @@ import anyio
 import pytest
 from pydantic import SecretStr
 
+from orchestration_service.cli.repository import pack
 from orchestration_service.scripted.app import ScriptedModel
 from orchestration_service.scripted.endpoint import serve
 from orchestration_service.scripted.script import Script
@@ -34,18 +35,15 @@ async def run_demo(*words: str, variables: Mapping[str, str] | None = None) -> s
     return await anyio.run_process(command, env=environment, check=False, stderr=subprocess.STDOUT)
 
 
-@pytest.fixture(params=["repository", "worktree"])
-def repository(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A repository of the user's, or a worktree of one, with a file that is not committed."""
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository of the user's, with a file that is not committed."""
     folder = tmp_path / "my work"
     folder.mkdir()
     (folder / "app.py").write_text('print("helo")\n')
     git(folder, "init", "--quiet")
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--message", "Start")
-    if request.param == "worktree":
-        git(folder, "worktree", "add", "--quiet", "-b", "side", str(tmp_path / "side"))
-        folder = tmp_path / "side"
     (folder / "notes.txt").write_text("not committed yet\n")
     return folder
 
@@ -80,3 +78,15 @@ async def test_without_a_key_the_demo_says_that_its_model_is_scripted() -> None:
     assert done.returncode == 0, said
     assert "a scripted model, because no model key is set" in said
     assert "In a fresh clone the patch applies" in said
+
+
+def test_a_worktree_is_packed_with_the_history_it_shares(repository: Path, tmp_path: Path) -> None:
+    """Its own `.git` is a file that leads elsewhere; what is packed stands alone, at the same commit, with what is not committed."""
+    side = tmp_path / "side"
+    git(repository, "worktree", "add", "--quiet", "-b", "side", str(side))
+    (side / "app.py").write_text('print("changed")\n')
+    (side / "new.txt").write_text("new\n")
+    subprocess.run(["tar", "-x", "-C", str(tmp_path)], input=pack(side), check=True)
+    unpacked = tmp_path / "repository"
+    assert git(unpacked, "rev-parse", "HEAD") == git(side, "rev-parse", "HEAD")
+    assert git(unpacked, "status", "--porcelain").splitlines() == [" M app.py", "?? new.txt"]
